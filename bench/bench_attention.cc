@@ -1,0 +1,254 @@
+// index_score and sparse attention in multiply-adds per second beside the peak measured in the same process on the same
+// SIMD target; topk in microseconds. One thread.
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "nn/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "../bench/bench_attention.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "nn/indexer.h"
+#include "nn/simd_target.h"
+#include "nn/sparse_attention.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidepool::nn {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Multiply-adds done. 12 chains in registers: enough for any latency, few enough for 16 registers.
+int64_t multiply_add_loop(int64_t rounds, float* sink) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  const auto x = hn::Set(d, *sink), y = hn::Set(d, 0.5f);
+  auto a0 = x, a1 = x, a2 = x, a3 = x, a4 = x, a5 = x, a6 = x, a7 = x, a8 = x, a9 = x, a10 = x, a11 = x;
+  for (int64_t i = 0; i < rounds; ++i) {
+    a0 = hn::MulAdd(a0, y, x), a1 = hn::MulAdd(a1, y, x), a2 = hn::MulAdd(a2, y, x), a3 = hn::MulAdd(a3, y, x);
+    a4 = hn::MulAdd(a4, y, x), a5 = hn::MulAdd(a5, y, x), a6 = hn::MulAdd(a6, y, x), a7 = hn::MulAdd(a7, y, x);
+    a8 = hn::MulAdd(a8, y, x), a9 = hn::MulAdd(a9, y, x), a10 = hn::MulAdd(a10, y, x), a11 = hn::MulAdd(a11, y, x);
+  }
+  a0 = hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7)));
+  *sink = hn::GetLane(hn::Add(a0, hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
+  return rounds * 12 * static_cast<int64_t>(hn::Lanes(d));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tidepool::nn
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidepool::nn {
+namespace {
+
+HWY_EXPORT(multiply_add_loop);
+
+// Multiply-adds per second, best of a few short runs just before the measurement it is compared with.
+double measure_peak() {
+  double best = 0;
+  float sink = 0.1f;
+  for (int i = 0; i < 10; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const int64_t done = HWY_DYNAMIC_DISPATCH(multiply_add_loop)(1 << 17, &sink);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(done) / seconds.count());
+    benchmark::DoNotOptimize(sink);
+  }
+  return best;
+}
+
+std::vector<float> random_floats(size_t n) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+
+std::vector<std::byte> random_values(size_t n, DType type) {
+  const std::vector<float> values = random_floats(n);
+  std::vector<std::byte> bytes(n * dtype_bytes(type));
+  for (size_t i = 0; i < n; ++i) {
+    if (type == DType::kF32) reinterpret_cast<float*>(bytes.data())[i] = values[i];
+    else reinterpret_cast<uint16_t*>(bytes.data())[i] = f32_to_bf16(values[i]);
+  }
+  return bytes;
+}
+
+template <typename Params>
+void run(const device::OpType& type, const Params& params) {
+  const int32_t n = type.num_pieces(&params);
+  for (int32_t i = 0; i < n; ++i) type.run(&params, i, n);
+}
+
+void report(benchmark::State& state, uint64_t multiply_adds, double peak) {
+  const double done = static_cast<double>(multiply_adds) * static_cast<double>(state.iterations());
+  state.counters["GFMA/s"] = benchmark::Counter(done / 1e9, benchmark::Counter::kIsRate);
+  state.counters["of_peak"] = benchmark::Counter(done / peak, benchmark::Counter::kIsRate);
+  state.counters["peak_GFMA/s"] = peak / 1e9;
+}
+
+void bench_peak(benchmark::State& state, const std::string& target) {
+  force_simd_target(target);
+  float sink = 0.1f;
+  int64_t done = 0;
+  for (auto _ : state) done = HWY_DYNAMIC_DISPATCH(multiply_add_loop)(1 << 15, &sink);
+  benchmark::DoNotOptimize(sink);
+  state.counters["GFMA/s"] = benchmark::Counter(static_cast<double>(done * state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+}
+
+void bench_index_score(benchmark::State& state, const std::string& target, DType type) {
+  force_simd_target(target);
+  const int32_t num_rows = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
+  constexpr int32_t kHeads = 32, kDim = 128, kBlock = 128;
+  const std::vector<float> q = random_floats(static_cast<size_t>(num_rows * kHeads * kDim)), w = random_floats(static_cast<size_t>(num_rows * kHeads));
+  std::vector<std::byte> keys = random_values(static_cast<size_t>(context * kDim), type);
+  std::vector<float> scores(static_cast<size_t>(num_rows) * static_cast<size_t>(context));
+  std::vector<int32_t> position(static_cast<size_t>(num_rows), context - 1), slot(static_cast<size_t>(num_rows), 0), blocks(static_cast<size_t>(context / kBlock));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
+  const int32_t range[2] = {0, num_rows};
+  IndexScoreParams p;
+  p.rows = {range, num_rows};
+  p.num_heads = kHeads;
+  p.topk = 0;
+  p.q = q.data();
+  p.w = w.data();
+  p.keys = {keys.data(), type, kDim};
+  p.table = {position.data(), slot.data(), blocks.data(), context / kBlock, kBlock};
+  p.scores = scores.data();
+  p.score_stride = context;
+  p.score_rows = num_rows;
+  const double peak = measure_peak();
+  for (auto _ : state) run(index_score(Backend::kCpu), p);
+  report(state, index_score(Backend::kCpu).cost(&p).multiply_adds, peak);
+}
+
+void bench_attention(benchmark::State& state, const std::string& target, DType type, bool split) {
+  force_simd_target(target);
+  const int32_t heads = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
+  constexpr int32_t kTopk = 2048;
+  const RowFormat format{type, 512, 64};
+  std::vector<std::byte> memory = random_values(static_cast<size_t>(context) * 576, type);
+  const std::vector<float> qa = random_floats(static_cast<size_t>(heads * 576));
+  std::vector<float> u(static_cast<size_t>(heads * 512)), partial(static_cast<size_t>(kTopk / kAttentionBlock * heads * 514));
+  std::vector<int32_t> chosen(static_cast<size_t>(context));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  std::shuffle(chosen.begin(), chosen.end(), std::mt19937(2));
+  chosen.resize(kTopk);
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<RowLocation> locations;
+  for (int32_t row : chosen) locations.push_back({Place::kResident, row});
+  const int32_t range[2] = {0, 1}, selected = kTopk;
+  SparseAttentionParams p;
+  p.rows = {range, 1};
+  p.num_heads = heads;
+  p.topk = kTopk;
+  p.scale = 0.0625f;
+  p.format = format;
+  p.qa = qa.data();
+  p.locations = locations.data();
+  p.num_selected = &selected;
+  p.places[Place::kResident] = joint_planes(memory.data(), format);
+  p.u = u.data();
+  p.partial = partial.data();
+  p.split_rows = 1;
+  const double peak = measure_peak();
+  for (auto _ : state) {
+    if (split) {
+      run(attention_split(Backend::kCpu), p);
+      run(attention_merge(Backend::kCpu), p);
+    } else {
+      run(attention_whole(Backend::kCpu), p);
+    }
+  }
+  report(state, attention_whole(Backend::kCpu).cost(&p).multiply_adds, peak);
+}
+
+// kind 0: normal scores; 1: nine tenths exactly zero, so that the cut lies among equal scores.
+void bench_topk(benchmark::State& state, const std::string& target, int kind) {
+  force_simd_target(target);
+  const int32_t context = static_cast<int32_t>(state.range(0));
+  std::vector<float> scores = random_floats(static_cast<size_t>(context));
+  std::mt19937 random(3);
+  for (float& s : scores) s = kind == 1 && random() % 100 != 0 ? 0.0f : std::abs(s);
+  std::vector<int32_t> indices(2048);
+  const int32_t range[2] = {0, 1}, position = context - 1;
+  int32_t selected = 0;
+  TopkParams p;
+  p.rows = {range, 1};
+  p.topk = 2048;
+  p.table.position = &position;
+  p.scores = scores.data();
+  p.score_stride = context;
+  p.topk_indices = indices.data();
+  p.num_selected = &selected;
+  for (auto _ : state) run(topk(Backend::kCpu), p);
+}
+
+void bench_index_prepare(benchmark::State& state, const std::string& target) {
+  force_simd_target(target);
+  std::vector<float> q = random_floats(32 * 128), k = random_floats(128), w = random_floats(32), norm = random_floats(256), table = random_floats(64);
+  std::vector<std::byte> keys(32 * 128 * 2);
+  const int32_t range[2] = {0, 1}, loc = 5;
+  IndexPrepareParams p;
+  p.rows = {range, 1};
+  p.num_heads = 32;
+  p.rope_dim = 64;
+  p.q = q.data();
+  p.k = k.data();
+  p.w = w.data();
+  p.w_scale = 1;
+  p.norm_weight = norm.data();
+  p.norm_bias = norm.data() + 128;
+  p.norm_eps = 1e-6f;
+  p.cos_table = table.data();
+  p.sin_table = table.data() + 32;
+  p.keys = {keys.data(), DType::kBF16, 128};
+  p.loc = &loc;
+  for (auto _ : state) {
+    std::fill(q.begin(), q.end(), 1.0f);  // the rotation is in place: keep the values tame
+    run(index_prepare(Backend::kCpu), p);
+  }
+}
+
+void register_all() {
+  using benchmark::RegisterBenchmark;
+  for (const std::string& target : simd_targets()) {
+    RegisterBenchmark(("peak/" + target).c_str(), bench_peak, target);
+    RegisterBenchmark(("index_score/bf16/" + target).c_str(), bench_index_score, target, DType::kBF16)
+        ->ArgNames({"rows", "context"})->Args({1, 4096})->Args({1, 65536})->Args({4, 4096});
+    RegisterBenchmark(("index_score/f32/" + target).c_str(), bench_index_score, target, DType::kF32)->Args({1, 4096});
+    for (bool split : {false, true}) {
+      RegisterBenchmark(((split ? "attention_split/bf16/" : "attention_whole/bf16/") + target).c_str(), bench_attention, target,
+                        DType::kBF16, split)
+          ->ArgNames({"heads", "context"})->Args({8, 2048})->Args({8, 65536})->Args({64, 65536});
+    }
+    RegisterBenchmark(("attention_whole/f32/" + target).c_str(), bench_attention, target, DType::kF32, false)->Args({8, 2048});
+    for (int kind : {0, 1}) {
+      RegisterBenchmark(((kind ? "topk_plateau/" : "topk/") + target).c_str(), bench_topk, target, kind)
+          ->Unit(benchmark::kMicrosecond)->Arg(4096)->Arg(65536)->Arg(131072)->Arg(1 << 20);
+    }
+    RegisterBenchmark(("index_prepare/" + target).c_str(), bench_index_prepare, target)->Unit(benchmark::kMicrosecond);
+  }
+}
+
+}  // namespace
+}  // namespace tidepool::nn
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  tidepool::nn::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+}
+#endif

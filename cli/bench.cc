@@ -1,0 +1,156 @@
+// tidepool bench decode|prefill|ops: wall time of this machine beside its floor.
+#include <array>
+
+#include "base/check.h"
+#include "commands.h"
+#include "engine_flags.h"
+#include "output.h"
+#include "tidepool/bench.h"
+
+namespace tidepool::cli {
+namespace {
+
+using base::Json;
+
+struct Options {
+  EngineFlags engine;
+  std::vector<int32_t> contexts, pool_sizes;
+  int32_t batch = 1, steps = 12;
+  std::string topk_from = "model";
+  double overlap = 0.8;
+  bool json = false;
+};
+
+void declare(base::FlagSet& flags, Options& o, const std::string& what) {
+  flags.integers("--contexts", &o.contexts).unit("tokens").range(1, 1 << 24).help("context lengths to measure");
+  if (what != "prefill") {
+    flags.integer("--batch", &o.batch).unit("requests").range(1, 65536).help("requests in a step");
+    flags.integer("--steps", &o.steps).unit("steps").range(1, 1 << 20).help("measured per row; the median is shown");
+    flags.integers("--pool-sizes", &o.pool_sizes)
+        .unit("rows")
+        .range(1, 1 << 30)
+        .default_text("one that holds everything, one at about 90 % hits")
+        .help("device pools of the select rows");
+    flags.choice("--topk-from", &o.topk_from, {"model", "list"}).help("selections: the model's own, or made lists");
+    flags.number("--overlap", &o.overlap).range(0, 1).help("share that made lists keep from step to step");
+  }
+  flags.toggle("--json", &o.json).help("print one JSON object");
+  declare_engine_flags(flags, o.engine, "the longest of --contexts and the steps", "--batch");
+}
+
+Json row_json(const BenchRow& row) {
+  Json out = Json::object();
+  out.set("what", row.what);
+  out.set("context_tokens", row.context_tokens);
+  out.set("batch", row.batch);
+  out.set("pool_size", row.pool_size);
+  out.set("step_ms", row.step_ms);
+  out.set("floor_ms", row.floor_ms);
+  out.set("ratio_to_floor", row.ratio_to_floor);
+  out.set("ratio_to_off", row.ratio_to_off);
+  out.set("hit_rate", row.hit_rate);
+  out.set("peak_share", row.peak_share);
+  out.set("overhead_share", row.overhead_share);
+  Json parts = Json::array();
+  for (const BenchPart& part : row.parts) {
+    Json one = Json::object();
+    one.set("name", part.name);
+    one.set("ms", part.ms);
+    one.set("floor_ms", part.floor_ms);
+    one.set("bytes", part.bytes);
+    one.set("multiply_adds", part.multiply_adds);
+    parts.push_back(std::move(one));
+  }
+  out.set("parts", std::move(parts));
+  return out;
+}
+
+Json result_json(const BenchResult& result) {
+  Json rows = Json::array();
+  for (const BenchRow& row : result.rows) rows.push_back(row_json(row));
+  Json floor = Json::object();
+  floor.set("read_bytes_per_s", result.machine.read_bytes_per_s);
+  floor.set("copy_bytes_per_s", result.machine.copy_bytes_per_s);
+  floor.set("multiply_adds_per_s", result.machine.multiply_adds_per_s);
+  floor.set("simd_target", result.machine.simd_target);
+  floor.set("num_threads", result.machine.num_threads);
+  Json out = Json::object();
+  out.set("rows", std::move(rows));
+  out.set("floor", std::move(floor));
+  return out;
+}
+
+std::string row_text(const BenchRow& row) {
+  std::string out = fmt::format("{}, {} tokens, batch {}", row.what, count_text(row.context_tokens), row.batch);
+  if (row.pool_size > 0)
+    out += fmt::format(", pool {} rows, {:.1f} % hits", count_text(row.pool_size), 100 * row.hit_rate);
+  out += fmt::format(": {:.2f} ms, floor {:.2f} ms, {:.2f} times", row.step_ms, row.floor_ms, row.ratio_to_floor);
+  if (row.ratio_to_off > 0) out += fmt::format(", {:.2f} times off", row.ratio_to_off);
+  if (row.peak_share > 0) out += fmt::format(", {:.0f} % of the multiply-add peak", 100 * row.peak_share);
+  out += "\n";
+  for (const BenchPart& part : row.parts) {
+    const double ratio = part.floor_ms > 0 ? part.ms / part.floor_ms : 0;
+    out += fmt::format("    {:<24} {:>10.3f} ms {:>10.3f} ms floor {:>8.2f} times\n", part.name, part.ms, part.floor_ms,
+                       ratio);
+  }
+  return out;
+}
+
+std::string result_text(const BenchResult& result) {
+  const MachineRates& m = result.machine;
+  std::string out = fmt::format(
+      "machine: {} threads, {}; reads {:.1f} GB/s, copies {:.1f} GB/s, {:.1f} G multiply-adds/s\n", m.num_threads,
+      m.simd_target, m.read_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9, m.multiply_adds_per_s / 1e9);
+  for (const BenchRow& row : result.rows) out += row_text(row);
+  return out;
+}
+
+BenchResult measure(const Options& o, const EngineOptions& engine, const std::string& what) {
+  const auto progress = [](const std::string& line) { note(line); };
+  if (what == "prefill") {
+    PrefillBenchOptions options;
+    options.engine = engine;
+    options.contexts = o.contexts;
+    options.progress = progress;
+    return bench_prefill(options);
+  }
+  DecodeBenchOptions options;
+  options.engine = engine;
+  options.contexts = o.contexts;
+  options.batch = o.batch;
+  options.steps = o.steps;
+  options.pool_sizes = o.pool_sizes;
+  options.topk_overlap = o.topk_from == "list" ? o.overlap : -1;
+  options.progress = progress;
+  return what == "decode" ? bench_decode(options) : bench_ops(options);
+}
+
+constexpr std::array<const char*, 3> kSummaries{"a decode step with and without offload, by parts",
+                                                "the prefill of a prompt, by parts", "each operator alone"};
+const std::vector<std::string> kKinds{"decode", "prefill", "ops"};
+
+}  // namespace
+
+int run_bench(const Arguments& arguments) {
+  const std::string usage = "tidepool bench: decode | prefill | ops; tidepool bench KIND --help lists the options";
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  if (what == "--help" || what == "-h") return print(usage + "\n"), 0;
+  if (what == "experiment") throw base::UsageError("bench experiment is not available yet");
+  size_t kind = 0;
+  while (kind < kKinds.size() && kKinds[kind] != what) ++kind;
+  if (kind == kKinds.size()) {
+    throw base::UsageError(
+        fmt::format("\"{}\" is not a kind of bench; the nearest is {}", what, base::nearest_name(what, kKinds)));
+  }
+  Options o;
+  o.contexts = what == "prefill" ? PrefillBenchOptions().contexts : DecodeBenchOptions().contexts;
+  base::FlagSet flags("tidepool bench " + what, kSummaries[kind]);
+  declare(flags, o, what);
+  if (flags.parse(Arguments(arguments.begin() + 1, arguments.end())) == base::FlagSet::kHelp)
+    return print(flags.help_text()), 0;
+  const BenchResult result = measure(o, engine_options(o.engine), what);
+  o.json ? print_json(result_json(result)) : print(result_text(result));
+  return 0;
+}
+
+}  // namespace tidepool::cli

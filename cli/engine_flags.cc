@@ -1,0 +1,131 @@
+#include "engine_flags.h"
+
+#include <bit>
+
+#include "base/check.h"
+
+namespace tidepool::cli {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr int32_t kMaxTokens = 1 << 30;
+
+void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
+  flags.section("KV cache");
+  flags.choice("--offload", &v.offload, {"off", "select"})
+      .later_choices({"gather", "direct"})
+      .help("where KV rows live: all on the device, or in host memory with a device pool of hot rows");
+  flags.integer("--pool-size", &v.pool_size)
+      .unit("rows")
+      .range(1, kMaxTokens)
+      .help("device pool per request and layer; --num-ways times a power of two");
+  flags.integer("--num-ways", &v.num_ways).unit("rows").range(1, 1024).help("rows of one set of the pool");
+  flags.choice("--policy", &v.policy, {"fifo"})
+      .later_choices({"fifo-skip", "clock", "lru"})
+      .help("which row of a set is replaced");
+  flags.integer("--block-size", &v.block_size).unit("tokens").choices({"128", "256"}).help("unit of KV allocation");
+  flags.choice("--host-kv-dtype", &v.host_kv_dtype, {"bf16", "fp32"})
+      .later_choices({"int8", "fp8"})
+      .default_text("as --dtype")
+      .help("format of KV rows, host and device alike");
+  flags.number("--device-kv-gib", &v.device_kv_gib)
+      .unit("GiB")
+      .range(0, 1e6)
+      .default_text("what the requests need")
+      .help("budget of device memory for pool, window, selection and index keys");
+  flags.number("--host-kv-gib", &v.host_kv_gib)
+      .unit("GiB")
+      .range(0, 1e6)
+      .default_text("what the requests need")
+      .help("budget of host memory for KV rows");
+}
+
+// The multiples of num_ways around `rows` that have a power of two of sets.
+std::string nearest_pool_sizes(int32_t rows, int32_t num_ways) {
+  const auto sets = static_cast<uint32_t>(rows / num_ways);
+  const uint64_t below = std::bit_floor(sets);
+  if (below == 0) return fmt::format("the smallest is {}", num_ways);
+  return fmt::format("the nearest are {} and {}", below * static_cast<uint64_t>(num_ways),
+                     2 * below * static_cast<uint64_t>(num_ways));
+}
+
+void check_pool(const EngineFlags& v) {
+  const bool is_multiple = v.pool_size % v.num_ways == 0;
+  if (is_multiple && std::has_single_bit(static_cast<uint32_t>(v.pool_size / v.num_ways))) return;
+  throw base::UsageError(fmt::format("--pool-size {}: must be --num-ways {} times a power of two; {}", v.pool_size,
+                                     v.num_ways, nearest_pool_sizes(v.pool_size, v.num_ways)));
+}
+
+}  // namespace
+
+void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::string& max_model_len_default,
+                          const std::string& max_num_seqs_default) {
+  flags.section("Model and machine");
+  flags.text("--model", &v.model, "DIR").input_directory().required().help("a Hugging Face checkpoint directory");
+  flags.choice("--device", &v.device, {"cpu"}).later_choices({"cuda", "ascend"}).help("what runs the model");
+  flags.choice("--dtype", &v.dtype, {"float32", "bfloat16", "auto"})
+      .help("of KV rows and index keys; auto means bfloat16; activations are float32 in any case");
+  flags.integer("--threads", &v.num_threads).unit("threads").range(0, 4096).help("0: all that the process may use");
+  flags.choice("--exec", &v.exec, {"eager"}).later_choices({"capture", "compile"}).help("how a step is launched");
+  flags.integer("--seed", &v.seed).help("of sampling");
+  flags.number("--latent-norm-eps", &v.latent_norm_eps)
+      .range(0, 1)
+      .default_text("1e-6")
+      .help("epsilon of the two latent norms, for checkpoints that differ from transformers");
+  flags.toggle("--allow-nan", &v.allow_nan).help("load weights that are not finite");
+  flags.later("--config", "F").help("options from a YAML file");
+  flags.section("Requests");
+  flags.integer("--max-model-len", &v.max_model_len)
+      .unit("tokens")
+      .range(1, kMaxTokens)
+      .default_text(max_model_len_default)
+      .help("longest request, prompt and output together");
+  flags.integer("--max-num-seqs", &v.max_num_seqs)
+      .unit("requests")
+      .range(1, 65536)
+      .default_text(max_num_seqs_default)
+      .help("requests that run at once");
+  flags.integer("--max-num-batched-tokens", &v.max_num_batched_tokens)
+      .unit("tokens")
+      .range(1, 65536)
+      .help("rows of one step, prompt chunk and decode rows together");
+  flags.integer("--num-draft-tokens", &v.num_draft_tokens)
+      .unit("tokens")
+      .choices({"0"})
+      .later_choices({"1", "2", "3"})
+      .help("tokens guessed per step by the MTP layer");
+  declare_cache_flags(flags, v);
+}
+
+EngineOptions engine_options(const EngineFlags& v) {
+  EngineOptions options;
+  options.model = v.model;
+  options.kv_dtype = v.dtype == "float32" ? DType::kF32 : DType::kBF16;
+  const char* rows = options.kv_dtype == DType::kF32 ? "fp32" : "bf16";
+  if (!v.host_kv_dtype.empty() && v.host_kv_dtype != rows) {
+    throw base::UsageError(
+        fmt::format("--host-kv-dtype {}: --dtype {} keeps rows in {}; another format than that is not "
+                    "available yet",
+                    v.host_kv_dtype, v.dtype, rows));
+  }
+  options.num_threads = v.num_threads;
+  options.max_model_len = v.max_model_len;
+  options.max_num_seqs = v.max_num_seqs > 0 ? v.max_num_seqs : 1;
+  options.max_num_batched_tokens = v.max_num_batched_tokens;
+  options.block_size = v.block_size;
+  options.route = v.offload == "select" ? OffloadRoute::kSelect : OffloadRoute::kOff;
+  check_pool(v);
+  options.pool_size = v.pool_size;
+  options.num_ways = v.num_ways;
+  options.policy = v.policy;
+  options.device_kv_bytes = static_cast<uint64_t>(v.device_kv_gib * kGib);
+  options.host_kv_bytes = static_cast<uint64_t>(v.host_kv_gib * kGib);
+  options.seed = v.seed;
+  options.latent_norm_eps = v.latent_norm_eps;
+  options.allow_nan = v.allow_nan;
+  return options;
+}
+
+const char* route_name(OffloadRoute route) { return route == OffloadRoute::kSelect ? "select" : "off"; }
+
+}  // namespace tidepool::cli

@@ -1,0 +1,16 @@
+# fuzz/fuzz_*.cc: with clang and TIDEPOOL_FUZZ a libFuzzer program each; otherwise each replays its corpus
+# (fuzz/corpus/<name>/*) as a test, so that CI runs every saved input on every build.
+file(GLOB TIDEPOOL_FUZZERS CONFIGURE_DEPENDS fuzz/fuzz_*.cc)
+foreach(source ${TIDEPOOL_FUZZERS})
+  get_filename_component(name ${source} NAME_WE)
+  if(TIDEPOOL_FUZZ)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE tidepool_core tidepool_flags)
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  elseif(TIDEPOOL_TESTS)
+    add_executable(${name} ${source} fuzz/replay_main.cc)
+    target_link_libraries(${name} PRIVATE tidepool_core tidepool_flags)
+    add_test(NAME ${name}_replays_its_corpus COMMAND ${name} ${CMAKE_SOURCE_DIR}/fuzz/corpus/${name})
+  endif()
+endforeach()

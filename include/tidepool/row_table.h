@@ -1,0 +1,68 @@
+// Rows, row formats, and the table that says where each selected row lies.
+//
+// Row = the latent (kv_lora_rank values) and the rope key (rope_dim values) of one token in one layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tidepool/dtype.h"
+
+namespace tidepool {
+
+// How one row is stored; the same on host and device. Trivially copyable.
+struct RowFormat {
+  DType type = DType::kBF16;  // kBF16 or kF32
+  int32_t latent_values = 0;
+  int32_t rope_values = 0;
+
+  constexpr int32_t latent_bytes() const { return latent_values * static_cast<int32_t>(dtype_bytes(type)); }
+  constexpr int32_t rope_bytes() const { return rope_values * static_cast<int32_t>(dtype_bytes(type)); }
+  constexpr int32_t row_bytes() const { return latent_bytes() + rope_bytes(); }
+};
+
+// One plane of a tensor of rows: row i at base + i * stride, `bytes` of it.
+struct RowPlane {
+  std::byte* base = nullptr;
+  int64_t stride = 0;  // bytes from one row to the next
+  int32_t bytes = 0;   // payload of this plane in a row
+  constexpr std::byte* row(int64_t i) const { return base + i * stride; }
+};
+
+// A tensor of rows as two planes: latent and rope. In a joint layout (row = latent then rope, maybe inside a record of
+// several layers) both planes have the same stride; in the published layout they are separate tensors.
+struct RowPlanes {
+  RowPlane latent, rope;
+};
+
+// Planes of a joint layout: rows of `format` at base, `stride` bytes apart (0: densely packed).
+constexpr RowPlanes joint_planes(std::byte* base, const RowFormat& format, int64_t stride = 0) {
+  if (stride == 0) stride = format.row_bytes();
+  return {{base, stride, format.latent_bytes()}, {base + format.latent_bytes(), stride, format.rope_bytes()}};
+}
+
+// Where a row can lie. Fixed numbers: they stand in tables in memory.
+enum class Place : int32_t {
+  kNone = 0,       // no row (the list has ended); never read
+  kPool = 1,       // index = cache slot of the request * pool_size + slot in the pool
+  kWindow = 2,     // index = cache slot * window_rows + position % window_rows
+  kSelection = 3,  // index = row of the selection buffer
+  kStaging = 4,    // index = row of the staging buffer (prefill: rows of this chunk, and earlier rows fetched for it)
+  kHost = 5,       // index = row of host memory, where a store is directly readable
+  kResident = 6,   // index = loc: block id * block_size + offset, all rows on the device (offload off)
+};
+inline constexpr int32_t kNumPlaces = 7;
+
+struct RowLocation {
+  Place place = Place::kNone;
+  int32_t index = 0;
+};
+
+// The bases of one layer: planes of each place, by Place. Unused places have a null base.
+struct PlaceTable {
+  RowPlanes planes[kNumPlaces];
+  constexpr const RowPlanes& operator[](Place p) const { return planes[static_cast<int32_t>(p)]; }
+  constexpr RowPlanes& operator[](Place p) { return planes[static_cast<int32_t>(p)]; }
+};
+
+}  // namespace tidepool

@@ -1,0 +1,355 @@
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/parallel.h"
+#include "nn/sample.h"
+#include "policy/policy.h"
+
+namespace tidepool {
+namespace {
+
+constexpr size_t kRememberedRequests = 4096;
+
+const char* status_sentence(ops::RequestStatus status) {
+  switch (status) {
+    case ops::RequestStatus::kFetchFailed: return "the host store could not deliver a cache row";
+    case ops::RequestStatus::kSpillFailed: return "the host store could not take a cache row";
+    case ops::RequestStatus::kBadPosition: return "a selected position lies outside the cache";
+    case ops::RequestStatus::kRowNotDurable: return "a cache row was wanted that is neither in the window nor in the host store";
+    default: return "unknown status";
+  }
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) : options_(options) {
+  auto& o = options_;
+  tidepool_check(o.kv_dtype == DType::kBF16 || o.kv_dtype == DType::kF32, "kv_dtype {} is not available, bfloat16 and float32 are",
+                 dtype_name(o.kv_dtype));
+  tidepool_check(o.max_num_seqs >= 1 && o.max_num_seqs <= 4096, "--max-num-seqs is {}, must be 1 to 4096", o.max_num_seqs);
+  tidepool_check(o.max_num_batched_tokens >= 1 && o.max_num_batched_tokens <= 65536,
+                 "--max-num-batched-tokens is {}, must be 1 to 65536", o.max_num_batched_tokens);
+  if (o.num_threads == 0) o.num_threads = base::available_threads();
+  tidepool_check(o.num_threads >= 1 && o.num_threads <= 1024, "--threads is {}, must be 1 to 1024", o.num_threads);
+
+  config_ = model::Config::read_directory(o.model);
+  if (o.latent_norm_eps > 0) config_.latent_norm_eps = o.latent_norm_eps;
+  if (o.max_model_len == 0) o.max_model_len = static_cast<int32_t>(std::min<int64_t>(config_.max_position, 1 << 30));
+  tidepool_check(o.max_model_len >= 1 && o.max_model_len <= config_.max_position,
+                 "--max-model-len is {} tokens, the model allows 1 to {}", o.max_model_len, config_.max_position);
+
+  device::ExecutorOptions executor;
+  executor.num_threads = o.num_threads;
+  executor.schedule = hooks.schedule;
+  executor.seed = hooks.schedule_seed;
+  executor.check_order = o.check_order;
+  executor_ = std::make_unique<device::Executor>(executor);
+  make_cache(hooks);  // before the weights: a budget that is too small is known at once
+
+  model::LoadOptions load;
+  load.num_threads = o.num_threads;
+  load.allow_nan = o.allow_nan;
+  load.progress = o.load_progress;
+  weights_ = std::make_unique<model::Weights>(model::Weights::load(o.model, config_, load));
+  make_model();
+  if (o.timeline) executor_->set_timeline(&timeline_);
+}
+
+EngineImpl::~EngineImpl() {
+  executor_->synchronize_all();
+  model_.reset();
+  cache_.reset();
+}
+
+void EngineImpl::make_cache(const EngineHooks& hooks) {
+  const auto& o = options_;
+  cache::CacheOptions c;
+  c.layer_groups = config_.layer_groups();
+  c.num_layers = config_.num_layers;
+  c.format = {o.kv_dtype, config_.kv_lora_rank, config_.rope_dim};
+  c.index_dim = config_.index_dim;
+  c.topk = config_.index_topk;
+  c.max_cache_slots = o.max_num_seqs;
+  c.max_model_len = o.max_model_len;
+  c.block_size = o.block_size;
+  c.offload = o.route == OffloadRoute::kSelect;
+  c.pool_size = o.pool_size;
+  c.num_ways = o.num_ways;
+  c.policy = static_cast<int32_t>(policy::kind_of(o.policy));
+  c.max_chunk_rows = o.max_num_batched_tokens;
+  c.window_rows = hooks.window_rows;
+  c.spill_turns = hooks.spill_turns;
+  c.stage_rows = hooks.stage_rows;
+  c.device_budget_bytes = o.device_kv_bytes;
+  c.host_budget_bytes = o.host_kv_bytes;
+  c.guard = o.protect_memory ? device::Guard::kProtected : device::Guard::kNone;
+  c.reference_ops = o.reference_kernels;
+  c.decorate_store = hooks.decorate_store;
+  cache_ = std::make_unique<cache::KvCache>(c, *executor_);
+  ended_total_.resize(c.layer_groups.size());
+  rows_.decode.reserve(static_cast<size_t>(o.max_num_seqs));
+
+  info_.architecture = config_.architecture;
+  info_.vocab_size = config_.vocab_size;
+  info_.num_layers = config_.num_layers;
+  info_.hidden_size = config_.hidden_size;
+  info_.index_topk = config_.index_topk;
+  info_.is_full = config_.is_full;
+  info_.layer_groups = c.layer_groups;
+  info_.eos_ids = config_.eos_ids;
+  info_.max_position = config_.max_position;
+  info_.row_bytes = c.format.row_bytes();
+}
+
+void EngineImpl::make_model() {
+  const auto& o = options_;
+  const int32_t max_rows = o.max_num_seqs + o.max_num_batched_tokens;
+  model::ModelLimits limits;
+  limits.max_decode_rows = o.max_num_seqs;
+  limits.max_chunk_rows = o.max_num_batched_tokens;
+  limits.max_logit_rows = o.record_hidden ? max_rows : o.max_num_seqs + 1;
+  limits.max_model_len = o.max_model_len;
+  limits.backend = o.reference_kernels ? nn::Backend::kRef : nn::Backend::kCpu;
+  limits.guard = o.protect_memory ? device::Guard::kProtected : device::Guard::kNone;
+  model_ = std::make_unique<model::DsaModel>(config_, *weights_, limits, *executor_);
+  if (!o.record_hidden) return;
+  const auto layers = static_cast<size_t>(config_.num_layers), rows = static_cast<size_t>(max_rows);
+  taps_.hidden.assign(layers, std::vector<float>(rows * static_cast<size_t>(config_.hidden_size)));
+  taps_.topk.resize(layers);
+  for (size_t i = 0; i < layers; ++i) {
+    if (config_.is_full[i]) taps_.topk[i].resize(rows * static_cast<size_t>(config_.index_topk));
+  }
+}
+
+void EngineImpl::check_request(const RequestOptions& r) const {
+  tidepool_check(!r.prompt.empty(), "the prompt is empty");
+  tidepool_check(r.max_tokens > 0, "--max-tokens is {}, must be at least 1", r.max_tokens);
+  const auto total = static_cast<int64_t>(r.prompt.size()) + r.max_tokens;
+  tidepool_check(total <= options_.max_model_len, "the prompt of {} tokens and {} new ones are {} tokens, --max-model-len is {}",
+                 r.prompt.size(), r.max_tokens, total, options_.max_model_len);
+  for (const auto* list : {&r.prompt, &r.forced}) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      tidepool_check((*list)[i] >= 0 && (*list)[i] < config_.vocab_size, "token id {} at place {} is outside the vocabulary of {}",
+                     (*list)[i], i, config_.vocab_size);
+    }
+  }
+  tidepool_check(r.temperature >= 0 && r.temperature <= 1e6, "--temperature is {}, must be 0 to 1000000", r.temperature);
+  tidepool_check(r.top_p > 0 && r.top_p <= 1, "--top-p is {}, must be above 0 and at most 1", r.top_p);
+  tidepool_check(r.top_k >= 0, "--top-k is {}, must be 0 (all) or more", r.top_k);
+}
+
+Verdict EngineImpl::submit(const RequestOptions& options) {
+  check_request(options);
+  const auto total = static_cast<int64_t>(options.prompt.size()) + options.max_tokens;
+  const cache::Fit fit = cache_->fit(total);
+  if (fit.answer == cache::Fit::Answer::kNever) return {false, -1, fit.short_budget};
+  auto request = std::make_unique<engine::Request>();
+  request->id = next_id_++;
+  request->options = options;
+  request->tokens.reserve(static_cast<size_t>(total));
+  request->tokens = options.prompt;
+  const RequestId id = request->id;
+  waiting_.push_back(std::move(request));
+  return {true, id, fit.answer == cache::Fit::Answer::kLater ? "queued: " + fit.short_budget : ""};
+}
+
+void EngineImpl::cancel(RequestId id) {
+  for (auto& r : waiting_) r->cancelled |= r->id == id;
+  for (auto& r : running_) r->cancelled |= r->id == id;
+}
+
+void EngineImpl::end_cancelled(StepResult& result) {
+  std::erase_if(waiting_, [&](auto& r) {
+    if (r->cancelled) result.outputs.push_back({r->id, -1, FinishReason::kCancelled, "", {}});
+    return r->cancelled;
+  });
+  for (auto& r : running_) {
+    if (r->cancelled) end_request(*r, {r->id, -1, FinishReason::kCancelled, "", {}}, result);
+  }
+  std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
+}
+
+// In order of arrival: a later request never overtakes one that waits for room.
+void EngineImpl::admit() {
+  while (!waiting_.empty()) {
+    auto& front = *waiting_.front();
+    if (cache_->fit(front.most_tokens()).answer != cache::Fit::Answer::kNow) cache_->settle();
+    if (cache_->fit(front.most_tokens()).answer != cache::Fit::Answer::kNow) return;
+    front.cache_slot = cache_->open(front.most_tokens());
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+void EngineImpl::schedule(StepResult& result) {
+  rows_.decode.clear();
+  rows_.chunk = {};
+  tokens_.token_ids.clear();
+  tokens_.positions.clear();
+  tokens_.logit_rows.clear();
+  row_request_.clear();
+  logit_request_.clear();
+  const auto add_row = [&](engine::Request& r, int32_t position, bool chooses) {
+    tokens_.token_ids.push_back(r.tokens[static_cast<size_t>(position)]);
+    tokens_.positions.push_back(position);
+    row_request_.push_back(&r);
+    if (!chooses && !options_.record_hidden) return;
+    tokens_.logit_rows.push_back(static_cast<int32_t>(row_request_.size()) - 1);
+    logit_request_.push_back(chooses ? &r : nullptr);
+  };
+  for (auto& r : running_) {
+    if (r->in_prefill()) continue;
+    rows_.decode.push_back({r->cache_slot, r->num_computed + 1});
+    add_row(*r, r->num_computed, true);
+  }
+  result.decode_tokens = static_cast<int32_t>(rows_.decode.size());
+  const auto prefilling = std::find_if(running_.begin(), running_.end(), [](auto& r) { return r->in_prefill(); });
+  if (prefilling == running_.end()) return;
+  auto& r = **prefilling;
+  // Decode rows count too, but a prompt always advances.
+  const int32_t room = std::max(1, options_.max_num_batched_tokens - result.decode_tokens);
+  const int32_t count = std::min(room, r.prompt_len() - r.num_computed);
+  rows_.chunk = {r.cache_slot, r.num_computed, count};
+  for (int32_t i = 0; i < count; ++i) add_row(r, r.num_computed + i, r.num_computed + i + 1 == r.prompt_len());
+  result.prefill_tokens = count;
+}
+
+void EngineImpl::run_step() {
+  cache_->begin_step(rows_);
+  model_->begin_step(rows_, tokens_);
+  model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr);
+  cache_->end_step();
+  executor_->synchronize(device::kMainStream);
+}
+
+void EngineImpl::step(StepResult& result) {
+  result.outputs.clear();
+  result.rows.clear();
+  result.prefill_tokens = result.decode_tokens = 0;
+  end_cancelled(result);
+  admit();
+  if (running_.empty()) return;
+  schedule(result);
+  run_step();
+  if (options_.record_hidden) record_rows(result);
+  collect(result);
+}
+
+bool EngineImpl::choose_token(engine::Request& r, const float* logits, Output& out) {
+  const std::span<const float> row(logits, static_cast<size_t>(config_.vocab_size));
+  if (options_.record_logits) out.logits.assign(row.begin(), row.end());
+  const auto index = static_cast<size_t>(r.num_generated());
+  if (index < r.options.forced.size()) {
+    out.token = r.options.forced[index];
+    return true;
+  }
+  const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
+  const double uniform = params.temperature > 0 ? nn::uniform_of(options_.seed, r.options.sampling_stream, index) : 0.0;
+  const auto token = params.temperature > 0 ? nn::sample(row, params, uniform, sample_ids_, sample_p_) : nn::greedy(row);
+  if (token) out.token = *token;
+  return token.has_value();
+}
+
+void EngineImpl::collect(StepResult& result) {
+  for (auto* r : row_request_) ++r->num_computed;
+  for (auto& r : running_) {
+    const auto status = cache_->status(r->cache_slot);
+    if (status != ops::RequestStatus::kOk) {
+      end_request(*r, {r->id, -1, FinishReason::kError, fmt::format("request {}: {}", r->id, status_sentence(status)), {}}, result);
+    }
+  }
+  for (size_t i = 0; i < logit_request_.size(); ++i) {
+    auto* r = logit_request_[i];
+    if (r == nullptr || r->cache_slot < 0) continue;
+    Output out{r->id, -1, FinishReason::kNone, "", {}};
+    if (!choose_token(*r, model_->logits(static_cast<int32_t>(i)), out)) {
+      end_request(*r, {r->id, -1, FinishReason::kError, fmt::format("request {}: the logits of position {} are not numbers", r->id, r->num_computed - 1), {}}, result);
+      continue;
+    }
+    r->tokens.push_back(out.token);
+    const bool stops = !r->options.ignore_eos && std::find(config_.eos_ids.begin(), config_.eos_ids.end(), out.token) != config_.eos_ids.end();
+    if (stops || r->num_generated() >= r->options.max_tokens) {
+      out.finish = stops ? FinishReason::kStop : FinishReason::kLength;
+      end_request(*r, std::move(out), result);
+    } else {
+      result.outputs.push_back(std::move(out));
+    }
+  }
+  std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
+}
+
+void EngineImpl::record_rows(StepResult& result) const {
+  const auto hidden = static_cast<size_t>(config_.hidden_size), topk = static_cast<size_t>(config_.index_topk);
+  for (size_t m = 0; m < row_request_.size(); ++m) {
+    RowRecord record;
+    record.request = row_request_[m]->id;
+    record.position = tokens_.positions[m];
+    record.topk.resize(taps_.topk.size());
+    for (size_t layer = 0; layer < taps_.hidden.size(); ++layer) {
+      const float* h = taps_.hidden[layer].data() + m * hidden;
+      record.hidden.emplace_back(h, h + hidden);
+      if (taps_.topk[layer].empty()) continue;
+      const int32_t* ids = taps_.topk[layer].data() + m * topk;
+      record.topk[layer].assign(ids, ids + topk);
+    }
+    const float* logits = model_->logits(static_cast<int32_t>(m));  // every row has logits when rows are recorded
+    record.logits.assign(logits, logits + config_.vocab_size);
+    result.rows.push_back(std::move(record));
+  }
+}
+
+void EngineImpl::end_request(engine::Request& r, Output out, StepResult& result) {
+  remember_counts(r);
+  cache_->close(r.cache_slot);
+  r.cache_slot = -1;
+  result.outputs.push_back(std::move(out));
+}
+
+void EngineImpl::remember_counts(const engine::Request& r) {
+  auto counts = cache_->slot_counts(r.cache_slot);
+  for (size_t g = 0; g < counts.size(); ++g) ended_total_[g] += counts[g];
+  ended_[r.id] = std::move(counts);
+  if (ended_.size() > kRememberedRequests) ended_.erase(ended_.begin());
+}
+
+CacheStats EngineImpl::stats_of(const std::vector<cache::Counts>& groups) const {
+  CacheStats s;
+  const int64_t row_bytes = info_.row_bytes;
+  const auto convert = [&](const cache::Counts& c) {
+    return CacheCounts{c.hits, c.misses, c.window, c.unspilled, c.fetched_rows, c.fetched_rows * row_bytes, c.installed, c.evicted, c.wraps};
+  };
+  cache::Counts total;
+  for (const auto& c : groups) {
+    total += c;
+    s.groups.push_back(convert(c));
+  }
+  s.total = convert(total);
+  s.device_kv_bytes = cache_->arena().used_bytes();
+  s.device_kv_budget_bytes = cache_->arena().budget_bytes();
+  s.host_kv_bytes = cache_->host_bytes();
+  s.prefill_fetched_bytes = cache_->prefill_fetched_rows() * row_bytes;
+  s.spilled_bytes = cache_->spilled_rows() * row_bytes;
+  s.slot_resets = cache_->slot_resets();
+  return s;
+}
+
+CacheStats EngineImpl::stats() {
+  auto groups = ended_total_;
+  for (const auto& r : running_) {
+    const auto counts = cache_->slot_counts(r->cache_slot);
+    for (size_t g = 0; g < groups.size(); ++g) groups[g] += counts[g];
+  }
+  return stats_of(groups);
+}
+
+CacheStats EngineImpl::stats(RequestId id) {
+  if (const auto found = ended_.find(id); found != ended_.end()) return stats_of(found->second);
+  for (const auto& r : running_) {
+    if (r->id == id) return stats_of(cache_->slot_counts(r->cache_slot));
+  }
+  return stats_of(std::vector<cache::Counts>(ended_total_.size()));
+}
+
+}  // namespace tidepool

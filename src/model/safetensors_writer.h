@@ -1,0 +1,58 @@
+// Writing safetensors files, and checkpoint shards, so that no half-written file ever has its final name.
+//
+// A file is written under PATH.partial-PID, at its full length from the start, and renamed by finish(). Whatever was not
+// written reads as zero and takes no disk space (a hole). Without finish() (an exception, a full disk) the temporary file
+// is removed. Errors name the file and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace tidepool::model {
+
+struct TensorInfo {
+  std::string name;
+  DType type = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t bytes() const;
+};
+
+class SafetensorsWriter {
+ public:
+  // Lays out `tensors` in the given order; names must differ. An empty metadata map writes no __metadata__.
+  SafetensorsWriter(std::string path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  uint64_t file_bytes() const { return file_bytes_; }
+
+  // Writes bytes [offset, offset + size) of tensor `tensor`. Thread safe for ranges that do not overlap.
+  void write(size_t tensor, uint64_t offset, const void* data, uint64_t size) const;
+  // Gives the file its final name, replacing one that is there.
+  void finish();
+
+ private:
+  void write_at(uint64_t position, const void* data, uint64_t size) const;
+
+  std::string path_, temporary_path_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<uint64_t> positions_;  // of each tensor in the file
+  uint64_t file_bytes_ = 0;
+  int fd_ = -1;
+};
+
+// A whole file from arrays in memory: data[i] is tensors[i].
+void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors, const std::vector<const void*>& data,
+                       const std::map<std::string, std::string>& metadata = {});
+
+// A small text file, written under a temporary name and renamed.
+void write_text_file(const std::string& path, const std::string& text);
+
+}  // namespace tidepool::model

@@ -1,0 +1,140 @@
+// The operators of sparse attention: grids, declared accesses, costs. The arithmetic is in ref/ and cpu/.
+#include "nn/sparse_attention.h"
+
+#include "nn/attention_walk.h"
+
+namespace tidepool::nn {
+namespace {
+
+using Params = SparseAttentionParams;
+
+size_t floats(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
+
+int32_t num_whole_pieces(const Params& p) { return p.rows.count() * num_head_groups(p); }
+
+int32_t num_split_pieces(const Params& p) {
+  int32_t longest = 0;
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
+    if (p.num_selected[m] > longest) longest = p.num_selected[m];
+  }
+  return p.rows.count() * num_head_groups(p) * num_list_blocks(longest);
+}
+
+void declare_counts(const Params& p, device::AccessList& list) {
+  list.read(p.rows.range, 2 * sizeof(int32_t));
+  if (p.rows.count() <= 0) return;
+  list.read(p.num_selected + p.rows.begin(), static_cast<size_t>(p.rows.count()) * sizeof(int32_t));
+}
+
+// Queries, lists, and every listed row.
+void declare_inputs(const Params& p, device::AccessList& list) {
+  const int64_t width = p.format.latent_values + p.format.rope_values;
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
+    if (p.num_selected[m] <= 0) continue;
+    list.read(query_of(p, m, 0), floats(p.num_heads * width));
+    list.read(row_list(p, m), static_cast<size_t>(p.num_selected[m]) * sizeof(RowLocation));
+    for (int32_t i = 0; i < p.num_selected[m]; ++i) {
+      const RowLocation at = row_list(p, m)[i];
+      if (at.place == Place::kNone) continue;
+      list.read(p.places[at.place].latent.row(at.index), static_cast<size_t>(p.format.latent_bytes()));
+      list.read(p.places[at.place].rope.row(at.index), static_cast<size_t>(p.format.rope_bytes()));
+    }
+  }
+}
+
+void declare_outputs(const Params& p, device::AccessList& list) {
+  if (p.rows.count() <= 0) return;
+  list.write(output_of(p, p.rows.begin(), 0), floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values));
+}
+
+size_t partial_bytes(const Params& p, int32_t m) {
+  return floats(static_cast<int64_t>(num_list_blocks(p.num_selected[m])) * p.num_heads * (p.format.latent_values + 2));
+}
+
+void declare_whole(const Params& p, device::AccessList& list) {
+  declare_counts(p, list);
+  declare_inputs(p, list);
+  declare_outputs(p, list);
+}
+
+void declare_split(const Params& p, device::AccessList& list) {
+  declare_counts(p, list);
+  declare_inputs(p, list);
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) list.write(partial_of(p, m, 0, 0), partial_bytes(p, m));
+}
+
+void declare_merge(const Params& p, device::AccessList& list) {
+  declare_counts(p, list);
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) list.read(partial_of(p, m, 0, 0), partial_bytes(p, m));
+  declare_outputs(p, list);
+}
+
+device::Cost input_cost(const Params& p) {
+  const int64_t latent = p.format.latent_values, rope = p.format.rope_values;
+  device::Cost cost;
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
+    const int32_t entries = p.num_selected[m];
+    cost.read_bytes += sizeof(int32_t);
+    if (entries <= 0) continue;
+    uint64_t rows = 0, host_rows = 0;
+    for (int32_t i = 0; i < entries; ++i) {
+      const Place place = row_list(p, m)[i].place;
+      rows += place != Place::kNone;
+      host_rows += place == Place::kHost;
+    }
+    const auto row_bytes = static_cast<uint64_t>(p.format.row_bytes());
+    cost.read_bytes += floats(p.num_heads * (latent + rope)) + static_cast<uint64_t>(entries) * sizeof(RowLocation);
+    cost.read_bytes += (rows - host_rows) * row_bytes;
+    cost.link_bytes += host_rows * row_bytes;
+    cost.multiply_adds += rows * static_cast<uint64_t>(p.num_heads * (2 * latent + rope));
+  }
+  return cost;
+}
+
+uint64_t output_bytes(const Params& p) {
+  return floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values);
+}
+
+device::Cost whole_cost(const Params& p) {
+  device::Cost cost = input_cost(p);
+  cost.write_bytes = output_bytes(p);
+  return cost;
+}
+
+device::Cost split_cost(const Params& p) {
+  device::Cost cost = input_cost(p);
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.write_bytes += partial_bytes(p, m);
+  return cost;
+}
+
+device::Cost merge_cost(const Params& p) {
+  device::Cost cost;
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.read_bytes += partial_bytes(p, m);
+  cost.multiply_adds = cost.read_bytes / sizeof(float);
+  cost.write_bytes = output_bytes(p);
+  return cost;
+}
+
+template <void (*Run)(const Params&, int32_t, int32_t)>
+constexpr device::OpType kWhole =
+    device::make_op_type<Params, num_whole_pieces, Run, declare_whole, whole_cost>("attention_whole", device::Part::kAttention);
+template <void (*Run)(const Params&, int32_t, int32_t)>
+constexpr device::OpType kSplit =
+    device::make_op_type<Params, num_split_pieces, Run, declare_split, split_cost>("attention_split", device::Part::kAttention);
+template <void (*Run)(const Params&, int32_t, int32_t)>
+constexpr device::OpType kMerge =
+    device::make_op_type<Params, num_whole_pieces, Run, declare_merge, merge_cost>("attention_merge", device::Part::kAttention);
+
+}  // namespace
+
+const device::OpType& attention_whole(Backend backend) {
+  return backend == Backend::kRef ? kWhole<ref_attention_whole> : kWhole<cpu_attention_whole>;
+}
+const device::OpType& attention_split(Backend backend) {
+  return backend == Backend::kRef ? kSplit<ref_attention_split> : kSplit<cpu_attention_split>;
+}
+const device::OpType& attention_merge(Backend backend) {
+  return backend == Backend::kRef ? kMerge<ref_attention_merge> : kMerge<cpu_attention_merge>;
+}
+
+}  // namespace tidepool::nn

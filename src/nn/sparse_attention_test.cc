@@ -1,0 +1,280 @@
+#include "nn/sparse_attention.h"
+
+#include <cmath>
+
+#include "nn/test_pieces.h"
+
+namespace tidepool::nn {
+namespace {
+
+struct Shape {
+  int32_t latent, rope, heads;
+  DType type;
+};
+
+// The same rows kept in several places; which place holds which token is chosen per list.
+class StoredRows {
+ public:
+  StoredRows(const Shape& shape, int32_t num_tokens, uint32_t seed) : format_{shape.type, shape.latent, shape.rope} {
+    const size_t row = static_cast<size_t>(format_.row_bytes());
+    joint_.resize(row * static_cast<size_t>(num_tokens));
+    const std::vector<float> values = random_floats(static_cast<size_t>(num_tokens * (shape.latent + shape.rope)), seed);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (shape.type == DType::kF32) {
+        std::memcpy(&joint_[i * 4], &values[i], 4);
+      } else {
+        const uint16_t bits = f32_to_bf16(values[i]);
+        std::memcpy(&joint_[i * 2], &bits, 2);
+      }
+    }
+    places_[Place::kResident] = joint_planes(joint_.data(), format_);
+    // Pool and host: records of three layers, ours in the middle. Staging: separate planes, in reversed order of rows.
+    for (Place place : {Place::kPool, Place::kHost, Place::kWindow, Place::kSelection}) {
+      auto& memory = memory_[static_cast<size_t>(place)];
+      const size_t stride = place == Place::kSelection ? row : 3 * row;
+      memory.assign(stride * static_cast<size_t>(num_tokens), std::byte{0xff});
+      std::byte* base = memory.data() + (place == Place::kSelection ? 0 : row);
+      places_[place] = joint_planes(base, format_, static_cast<int64_t>(stride));
+      for (int32_t t = 0; t < num_tokens; ++t) std::memcpy(base + stride * static_cast<size_t>(t), &joint_[row * static_cast<size_t>(t)], row);
+    }
+    const size_t latent = static_cast<size_t>(format_.latent_bytes()), rope = static_cast<size_t>(format_.rope_bytes());
+    staging_latent_.resize(latent * static_cast<size_t>(num_tokens));
+    staging_rope_.resize(rope * static_cast<size_t>(num_tokens));
+    for (int32_t t = 0; t < num_tokens; ++t) {
+      const size_t to = static_cast<size_t>(num_tokens - 1 - t);
+      std::memcpy(&staging_latent_[latent * to], &joint_[row * static_cast<size_t>(t)], latent);
+      std::memcpy(&staging_rope_[rope * to], &joint_[row * static_cast<size_t>(t) + latent], rope);
+    }
+    places_[Place::kStaging] = {{staging_latent_.data(), static_cast<int64_t>(latent), format_.latent_bytes()},
+                                {staging_rope_.data(), static_cast<int64_t>(rope), format_.rope_bytes()}};
+    num_tokens_ = num_tokens;
+  }
+  RowLocation at(Place place, int32_t token) const {
+    return {place, place == Place::kStaging ? num_tokens_ - 1 - token : token};
+  }
+  const PlaceTable& places() const { return places_; }
+  const RowFormat& format() const { return format_; }
+
+ private:
+  RowFormat format_;
+  int32_t num_tokens_ = 0;
+  std::vector<std::byte> joint_, memory_[kNumPlaces], staging_latent_, staging_rope_;
+  PlaceTable places_;
+};
+
+// Lists of several query rows over one set of rows.
+struct World {
+  Shape shape;
+  int32_t topk, range[2], location_begin;
+  std::vector<float> qa, u, partial;
+  std::vector<RowLocation> locations;
+  std::vector<int32_t> num_selected;
+  SparseAttentionParams params;
+
+  World(const Shape& s, const StoredRows& rows, int32_t topk_size, const std::vector<std::vector<RowLocation>>& lists, uint32_t seed = 7)
+      : shape(s), topk(topk_size), range{2, 2 + static_cast<int32_t>(lists.size())}, location_begin(1) {
+    const size_t count = lists.size() + 2;
+    qa = random_floats(count * static_cast<size_t>(s.heads * (s.latent + s.rope)), seed, 1.0f);
+    u.assign((count + 1) * static_cast<size_t>(s.heads * s.latent), kPoison);
+    const int32_t blocks = (topk + kAttentionBlock - 1) / kAttentionBlock;
+    partial.assign(lists.size() * static_cast<size_t>(blocks * s.heads * (s.latent + 2)), kPoison);
+    locations.assign((lists.size() + 1) * static_cast<size_t>(topk), RowLocation{Place::kPool, 1 << 30});  // never to be read
+    num_selected.assign(count, 0);
+    for (size_t m = 0; m < lists.size(); ++m) {
+      std::copy(lists[m].begin(), lists[m].end(), locations.begin() + static_cast<int64_t>((m + 1) * static_cast<size_t>(topk)));
+      num_selected[m + 2] = static_cast<int32_t>(lists[m].size());
+    }
+    params.rows = {range, static_cast<int32_t>(count)};
+    params.num_heads = s.heads;
+    params.topk = topk;
+    params.scale = 1.0f / std::sqrt(static_cast<float>(s.latent + s.rope));
+    params.format = rows.format();
+    params.qa = qa.data();
+    params.locations = locations.data();
+    params.location_begin = location_begin;
+    params.num_selected = num_selected.data();
+    params.places = rows.places();
+    params.u = u.data();
+    params.partial = partial.data();
+    params.split_rows = static_cast<int32_t>(lists.size());
+  }
+  const std::vector<float>& whole(Backend backend, uint32_t seed = 1) {
+    std::fill(u.begin(), u.end(), kPoison);
+    run_pieces(attention_whole(backend), params, seed);
+    return u;
+  }
+  const std::vector<float>& split(Backend backend, uint32_t seed = 1) {
+    std::fill(u.begin(), u.end(), kPoison);
+    std::fill(partial.begin(), partial.end(), kPoison);
+    run_pieces(attention_split(backend), params, seed);
+    run_pieces(attention_merge(backend), params, seed);
+    return u;
+  }
+};
+
+std::vector<RowLocation> list_of(const StoredRows& rows, int32_t n, int32_t first, Place place = Place::kResident) {
+  std::vector<RowLocation> list;
+  for (int32_t i = 0; i < n; ++i) list.push_back(rows.at(place, first + i));
+  return list;
+}
+
+const Shape kShapes[] = {
+    {32, 16, 4, DType::kBF16}, {32, 16, 3, DType::kF32}, {40, 8, 5, DType::kBF16},  {64, 32, 8, DType::kF32},
+    {48, 6, 9, DType::kBF16},  {7, 2, 1, DType::kF32},   {512, 64, 8, DType::kBF16}, {512, 64, 17, DType::kF32},
+    {33, 17, 8, DType::kBF16}, {128, 64, 2, DType::kBF16},
+};
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 2e-5f * (1 + std::abs(want[i]))) << "element " << i;
+  }
+}
+
+TEST(SparseAttention, EqualsTheReferenceOnEveryShapeAndLength) {
+  for (const Shape& shape : kShapes) {
+    const StoredRows rows(shape, 700, 3);
+    std::vector<std::vector<RowLocation>> lists;
+    for (int32_t n : {0, 1, 2, 3, 127, 128, 129, 255, 256, 300}) lists.push_back(list_of(rows, n, n));
+    on_each_target([&](const std::string&) {
+      World cpu(shape, rows, 300, lists), ref(shape, rows, 300, lists);
+      const std::vector<float> got = cpu.whole(Backend::kCpu);
+      expect_close(got, ref.whole(Backend::kRef));
+      EXPECT_EQ(bits_of(cpu.split(Backend::kCpu)), bits_of(got));
+      EXPECT_EQ(bits_of(ref.split(Backend::kRef)), bits_of(std::vector<float>(ref.whole(Backend::kRef))));
+    });
+  }
+}
+
+TEST(SparseAttention, ReferenceIsTheSoftmaxOfTheListedRows) {
+  const Shape shape{8, 4, 2, DType::kF32};
+  const StoredRows rows(shape, 200, 5);
+  World world(shape, rows, 150, {list_of(rows, 150, 20)});
+  world.whole(Backend::kRef);
+  for (int32_t h = 0; h < 2; ++h) {
+    const float* q = world.qa.data() + (2 * 2 + h) * 12;
+    std::vector<double> score(150), want(8, 0.0);
+    double total = 0;
+    for (int32_t i = 0; i < 150; ++i) {
+      const float* row = reinterpret_cast<const float*>(rows.places()[Place::kResident].latent.row(20 + i));
+      double dot = 0;
+      for (int32_t d = 0; d < 12; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(row[d]);
+      score[static_cast<size_t>(i)] = std::exp(dot * static_cast<double>(world.params.scale));
+      total += score[static_cast<size_t>(i)];
+      for (int32_t d = 0; d < 8; ++d) want[static_cast<size_t>(d)] += score[static_cast<size_t>(i)] * static_cast<double>(row[d]);
+    }
+    for (int32_t d = 0; d < 8; ++d) {
+      EXPECT_NEAR(static_cast<double>(world.u[static_cast<size_t>((2 * 2 + h) * 8 + d)]), want[static_cast<size_t>(d)] / total, 1e-5);
+    }
+  }
+}
+
+TEST(SparseAttention, WhereRowsLieChangesNoBit) {
+  const Place kPlaces[] = {Place::kPool, Place::kWindow, Place::kSelection, Place::kStaging, Place::kHost, Place::kResident};
+  for (const Shape& shape : kShapes) {
+    const StoredRows rows(shape, 400, 4);
+    std::mt19937 random(8);
+    std::vector<RowLocation> resident = list_of(rows, 270, 50), mixed;
+    for (int32_t i = 0; i < 270; ++i) mixed.push_back(rows.at(kPlaces[random() % 6], 50 + i));
+    on_each_target([&](const std::string&) {
+      World one(shape, rows, 270, {resident}), many(shape, rows, 270, {mixed});
+      const std::vector<float> want = one.whole(Backend::kCpu);
+      EXPECT_EQ(bits_of(many.whole(Backend::kCpu)), bits_of(want));
+      EXPECT_EQ(bits_of(many.split(Backend::kCpu)), bits_of(want));
+    });
+  }
+}
+
+TEST(SparseAttention, ARowAndAHeadDoNotDependOnTheirCompany) {
+  const Shape shape{64, 16, 11, DType::kBF16};
+  const StoredRows rows(shape, 400, 4);
+  std::vector<std::vector<RowLocation>> lists;
+  for (int32_t n : {200, 131, 1, 64}) lists.push_back(list_of(rows, n, 3 * n % 100));
+  on_each_target([&](const std::string&) {
+    World together(shape, rows, 200, lists);
+    const std::vector<float> want = together.whole(Backend::kCpu);
+    for (size_t m = 0; m < lists.size(); ++m) {
+      for (int32_t h = 0; h < shape.heads; ++h) {
+        Shape one_head = shape;
+        one_head.heads = 1;
+        World alone(one_head, rows, 200, {lists[m]});
+        const int64_t width = shape.latent + shape.rope, at = static_cast<int64_t>(m + 2) * shape.heads + h;
+        std::copy_n(together.qa.begin() + at * width, width, alone.qa.begin() + 2 * width);
+        const std::vector<float> got = alone.whole(Backend::kCpu);
+        EXPECT_EQ(bits_of({got.begin() + 2 * shape.latent, got.begin() + 3 * shape.latent}),
+                  bits_of({want.begin() + at * shape.latent, want.begin() + (at + 1) * shape.latent}))
+            << "row " << m << " head " << h;
+      }
+    }
+  });
+}
+
+TEST(SparseAttention, SkippedEntriesLeaveABlockAsIfTheyWereNotThere) {
+  const Shape shape{64, 16, 8, DType::kBF16};
+  const StoredRows rows(shape, 400, 6);
+  std::vector<RowLocation> kept = list_of(rows, 90, 10), holes;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (i % 5 == 0 && holes.size() + 90 - i < 128) holes.push_back({Place::kNone, 1 << 30});
+    holes.push_back(kept[i]);
+  }
+  holes.resize(kAttentionBlock, RowLocation{});
+  // An empty block between two full ones is not folded.
+  std::vector<RowLocation> two = list_of(rows, 256, 30), three(two.begin(), two.begin() + 128);
+  three.insert(three.end(), 128, RowLocation{});
+  three.insert(three.end(), two.begin() + 128, two.end());
+  const std::vector<RowLocation> nothing(200, RowLocation{});
+  on_each_target([&](const std::string&) {
+    World with(shape, rows, 384, {holes, three, nothing}), without(shape, rows, 384, {kept, two, {}});
+    const std::vector<float> want = without.whole(Backend::kCpu);
+    EXPECT_EQ(bits_of(with.whole(Backend::kCpu)), bits_of(want));
+    EXPECT_EQ(bits_of(with.split(Backend::kCpu)), bits_of(want));
+    expect_close(want, with.whole(Backend::kRef));
+  });
+}
+
+TEST(SparseAttention, PieceOrderChangesNoBit) {
+  const Shape shape{32, 16, 12, DType::kF32};
+  const StoredRows rows(shape, 400, 6);
+  World world(shape, rows, 300, {list_of(rows, 300, 0), list_of(rows, 140, 9), list_of(rows, 1, 9)});
+  const std::vector<float> want = world.whole(Backend::kCpu);
+  for (uint32_t seed = 2; seed < 6; ++seed) {
+    EXPECT_EQ(bits_of(world.whole(Backend::kCpu, seed)), bits_of(want));
+    EXPECT_EQ(bits_of(world.split(Backend::kCpu, seed)), bits_of(want));
+  }
+}
+
+TEST(SparseAttention, LargeScoresNeitherOverflowNorVanish) {
+  const Shape shape{32, 16, 4, DType::kF32};
+  const StoredRows rows(shape, 400, 6);
+  on_each_target([&](const std::string&) {
+    for (float scale : {0.0f, 1e-30f, 3.0f, 100.0f, -50.0f}) {
+      World cpu(shape, rows, 300, {list_of(rows, 300, 0)}), ref(shape, rows, 300, {list_of(rows, 300, 0)});
+      cpu.params.scale = ref.params.scale = scale;
+      const std::vector<float>&got = cpu.whole(Backend::kCpu), &want = ref.whole(Backend::kRef);
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-3f) << scale;  // scores of 1e3 round to 1e-4
+    }
+  });
+}
+
+TEST(SparseAttention, DeclaresTheListedRowsAndNothingElse) {
+  const Shape shape{32, 16, 4, DType::kBF16};
+  const StoredRows rows(shape, 50, 6);
+  std::vector<RowLocation> list = {rows.at(Place::kPool, 3), {}, rows.at(Place::kStaging, 8)};
+  World world(shape, rows, 8, {list});
+  device::AccessList accesses;
+  attention_whole(Backend::kCpu).declare(&world.params, accesses);
+  uint64_t read = 0, written = 0;
+  bool found = false;
+  for (const device::Access& a : accesses.ranges()) {
+    (a.write ? written : read) += a.end - a.begin;
+    found |= a.begin == reinterpret_cast<uint64_t>(rows.places()[Place::kPool].latent.row(3)) && a.end - a.begin == 64;
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(read, 8u + 4 + 4 * 48 * 4 + 3 * 8 + 2 * 96);
+  EXPECT_EQ(written, 4u * 32 * 4);
+  const device::Cost cost = attention_whole(Backend::kCpu).cost(&world.params);
+  EXPECT_EQ(cost.multiply_adds, 2u * 4 * (32 + 16 + 32));
+}
+
+}  // namespace
+}  // namespace tidepool::nn

@@ -1,0 +1,2 @@
+#pragma once
+#include "tidepool/dtype.h"
