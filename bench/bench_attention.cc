@@ -25,20 +25,24 @@ namespace tidepool::nn {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Multiply-adds done. 12 chains in registers: enough for any latency, few enough for 16 registers.
+// Multiply-adds done. 12 chains in registers: enough for any latency, few enough for 16 registers. Chains start apart, or the
+// compiler would find them equal and keep one.
 int64_t multiply_add_loop(int64_t rounds, float* sink) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
-  const auto x = hn::Set(d, *sink), y = hn::Set(d, 0.5f);
-  auto a0 = x, a1 = x, a2 = x, a3 = x, a4 = x, a5 = x, a6 = x, a7 = x, a8 = x, a9 = x, a10 = x, a11 = x;
+  constexpr int kChains = 12;
+  hn::Vec<decltype(d)> sum[kChains];
+  const auto x = hn::Set(d, 1e-3f), y = hn::Set(d, 0.5f);
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c) sum[c] = hn::Set(d, sink[0] + static_cast<float>(c));
   for (int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(a0, y, x), a1 = hn::MulAdd(a1, y, x), a2 = hn::MulAdd(a2, y, x), a3 = hn::MulAdd(a3, y, x);
-    a4 = hn::MulAdd(a4, y, x), a5 = hn::MulAdd(a5, y, x), a6 = hn::MulAdd(a6, y, x), a7 = hn::MulAdd(a7, y, x);
-    a8 = hn::MulAdd(a8, y, x), a9 = hn::MulAdd(a9, y, x), a10 = hn::MulAdd(a10, y, x), a11 = hn::MulAdd(a11, y, x);
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) sum[c] = hn::MulAdd(sum[c], y, x);
   }
-  a0 = hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7)));
-  *sink = hn::GetLane(hn::Add(a0, hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
-  return rounds * 12 * static_cast<int64_t>(hn::Lanes(d));
+#pragma GCC unroll 12
+  for (int c = 1; c < kChains; ++c) sum[0] = hn::Add(sum[0], sum[c]);
+  sink[0] = hn::GetLane(sum[0]);
+  return rounds * kChains * static_cast<int64_t>(hn::Lanes(d));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ int run_bench(const Arguments& arguments) {
   while (kind < kKinds.size() && kKinds[kind] != what) ++kind;
   if (kind == kKinds.size()) {
     throw base::UsageError(
-        fmt::format("\"{}\" is not a kind of bench; the nearest is {}", what, base::nearest_name(what, kKinds)));
+        fmt::format("\"{}\" is not a kind of bench; the kinds are {}", what, fmt::join(kKinds, ", ")));
   }
   Options o;
   o.contexts = what == "prefill" ? PrefillBenchOptions().contexts : DecodeBenchOptions().contexts;

@@ -159,8 +159,11 @@ int run_generate(const Arguments& arguments) {
     comparison->difference = first_difference(run, comparison->off);
   }
   const Comparison* compared = comparison ? &*comparison : nullptr;
-  if (o.json) print_json(generate_json(options, run, tokenizer, compared));
-  note(generate_summary(options, run, compared));
+  if (o.json) {
+    print_json(generate_json(options, run, tokenizer, compared));
+  } else {
+    note(fmt::format("\n{}", generate_summary(options, run, compared)));
+  }
   if (run.interrupted) throw Interrupted();
   return compared == nullptr || compared->identical() ? 0 : 1;
 }

@@ -33,7 +33,7 @@ void print(std::string_view text) {
 
 void print_json(const base::Json& object) { print(object.dump() + "\n"); }
 
-void note(std::string_view line) { fmt::print(stderr, "{}\n", line); }
+void note(std::string_view text) { fmt::print(stderr, "{}{}", text, text.empty() || text.back() != '\n' ? "\n" : ""); }
 
 std::string bytes_text(uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
@@ -44,10 +44,14 @@ std::string bytes_text(uint64_t bytes) {
 }
 
 std::string count_text(int64_t count) {
-  std::string digits = fmt::format("{}", count);
+  const std::string digits = fmt::format("{}", count);
   const size_t first = count < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
-  return digits;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 void handle_interrupts() {

@@ -16,8 +16,8 @@ namespace tidepool::cli {
 void print(std::string_view text);
 // One JSON object and a newline.
 void print_json(const base::Json& object);
-// A line to standard error.
-void note(std::string_view line);
+// Lines to standard error; adds the last newline where it is missing.
+void note(std::string_view text);
 
 std::string bytes_text(uint64_t bytes);  // "2.1 MiB"
 std::string count_text(int64_t count);   // "1,234,567"

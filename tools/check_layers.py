@@ -144,6 +144,8 @@ def backend_of(file):
 
 def foreign_problem(file, name):
     """Why `file` may not include the third-party header `name`; None when it may."""
+    if layer_of(file) in FREE_FOLDERS:
+        return None
     for pattern, places in HEAVY:
         if pattern.match(name) and not any(file.startswith(place) for place in places):
             return "heavy", f"<{name}> belongs only in {', '.join(places) or 'no file at all'}"

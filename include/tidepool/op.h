@@ -24,8 +24,14 @@ struct Access {
   bool write;
 };
 
+// declare() is asked when an operation is pushed and, where memory is protected, again when it is about to run. It may read
+// the parameters and memory the host writes before it pushes a step; never what an operation computes, so what depends on
+// that is declared as far as it may reach.
 class AccessList {
  public:
+  explicit AccessList(bool about_to_run = false) : about_to_run_(about_to_run) {}
+  // False: the operation is being pushed.
+  bool about_to_run() const { return about_to_run_; }
   void read(const void* base, size_t bytes) { add(0, reinterpret_cast<uint64_t>(base), bytes, false); }
   void write(const void* base, size_t bytes) { add(0, reinterpret_cast<uint64_t>(base), bytes, true); }
   void read_resource(uint64_t space, uint64_t begin, uint64_t end) { add(space, begin, end - begin, false); }
@@ -37,6 +43,7 @@ class AccessList {
   void add(uint64_t space, uint64_t begin, uint64_t length, bool write) {
     if (length > 0) ranges_.push_back({space, begin, begin + length, write});
   }
+  bool about_to_run_;
   std::vector<Access> ranges_;
 };
 

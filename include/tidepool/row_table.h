@@ -33,12 +33,13 @@ struct RowPlane {
 // several layers) both planes have the same stride; in the published layout they are separate tensors.
 struct RowPlanes {
   RowPlane latent, rope;
+  int32_t rows = 0;  // capacity, as far as it is declared to the order checker; 0: rows are declared one by one
 };
 
-// Planes of a joint layout: rows of `format` at base, `stride` bytes apart (0: densely packed).
-constexpr RowPlanes joint_planes(std::byte* base, const RowFormat& format, int64_t stride = 0) {
+// Planes of a joint layout: `rows` rows of `format` at base, `stride` bytes apart (0: densely packed).
+constexpr RowPlanes joint_planes(std::byte* base, const RowFormat& format, int64_t stride = 0, int32_t rows = 0) {
   if (stride == 0) stride = format.row_bytes();
-  return {{base, stride, format.latent_bytes()}, {base + format.latent_bytes(), stride, format.rope_bytes()}};
+  return {{base, stride, format.latent_bytes()}, {base + format.latent_bytes(), stride, format.rope_bytes()}, rows};
 }
 
 // Where a row can lie. Fixed numbers: they stand in tables in memory.

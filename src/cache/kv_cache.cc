@@ -80,7 +80,7 @@ struct KvCache::DeviceLayout {
     }
     for (auto& selection : c.selections_) {
       const int64_t selected = slots * o.topk;
-      selection.rows = joint_planes(a.array<std::byte>(selected * row, "selection buffer"), o.format);
+      selection.rows = joint_planes(a.array<std::byte>(selected * row, "selection buffer"), o.format, 0, static_cast<int32_t>(selected));
       selection.locations = a.array<RowLocation>(selected, "selection locations");
       selection.copies = a.array<ops::RowCopy>(selected, "serve copy lists");
     }
@@ -117,7 +117,7 @@ struct KvCache::DeviceLayout {
                                               fmt::format("index keys of layer {}", i));
       }
       if (!o.offload) {
-        c.layers_[i].resident = joint_planes(a.array<std::byte>(tokens * o.format.row_bytes(), fmt::format("rows of layer {}", i)), o.format);
+        c.layers_[i].resident = joint_planes(a.array<std::byte>(tokens * o.format.row_bytes(), fmt::format("rows of layer {}", i)), o.format, 0, static_cast<int32_t>(tokens));
       }
     }
   }
@@ -171,7 +171,10 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
   for (int32_t slot = o.max_cache_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
-KvCache::~KvCache() { executor_.synchronize_all(); }
+KvCache::~KvCache() {
+  executor_.synchronize_all();
+  store_.reset();  // a store may still hold requests of a step that was given up; their lists and rows are members here
+}
 
 void KvCache::allocate_host_lists() {
   const auto& o = options_;
@@ -357,17 +360,44 @@ void KvCache::assume_filled(int32_t cache_slot, int32_t len) {
   written_len_[static_cast<size_t>(cache_slot)] = len;
 }
 
-PlaceTable KvCache::places(int32_t layer_id) const {
+std::vector<std::pair<int32_t, int32_t>> KvCache::hits_of_last_step(int32_t group) const {
+  std::vector<std::pair<int32_t, int32_t>> hits;
+  for (int64_t b = 0; b < num_decode_; ++b) {
+    for (int64_t i = 0; i < options_.topk; ++i) {
+      const ops::PlanEntry& entry = groups_[static_cast<size_t>(group)].plan[b * options_.topk + i];
+      if (entry.source == static_cast<int32_t>(ops::Source::kHit)) hits.emplace_back(decode_slot_[static_cast<size_t>(b)], entry.index);
+    }
+  }
+  return hits;
+}
+
+PlaceTable KvCache::write_places(int32_t layer_id) const {
   const auto& layer = layers_[static_cast<size_t>(layer_id)];
   PlaceTable table;
   if (options_.offload) {
-    table[Place::kPool] = layer.pool;
     table[Place::kWindow] = layer.window;
-    table[Place::kSelection] = selections_[static_cast<size_t>(layer.selection)].rows;
     table[Place::kStaging] = stage_planes(layer_id);
   } else {
     table[Place::kResident] = layer.resident;
   }
+  return table;
+}
+
+PlaceTable KvCache::decode_places(int32_t layer_id) const {
+  const auto& layer = layers_[static_cast<size_t>(layer_id)];
+  PlaceTable table;
+  if (options_.offload) {
+    table[Place::kSelection] = selections_[static_cast<size_t>(layer.selection)].rows;
+  } else {
+    table[Place::kResident] = layer.resident;
+  }
+  return table;
+}
+
+PlaceTable KvCache::chunk_places(int32_t layer_id) const {
+  if (!options_.offload) return decode_places(layer_id);
+  PlaceTable table;
+  table[Place::kStaging] = stage_planes(layer_id);
   return table;
 }
 
@@ -376,6 +406,8 @@ const RowLocation* KvCache::decode_locations(int32_t layer) const {
   return selections_[static_cast<size_t>(layers_[static_cast<size_t>(layer)].selection)].locations;
 }
 
-RowPlanes KvCache::stage_planes(int32_t layer) const { return joint_planes(staging_[layer % 2], options_.format); }
+RowPlanes KvCache::stage_planes(int32_t layer) const {
+  return joint_planes(staging_[layer % 2], options_.format, 0, options_.max_chunk_rows + options_.stage_rows);
+}
 
 }  // namespace tidepool::cache

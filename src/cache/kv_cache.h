@@ -137,7 +137,9 @@ class KvCache {
   // of the step there. Chunk rows (select): chunk_locations() + (m - num_decode) * topk.
   const RowLocation* decode_locations(int32_t layer) const;
   const RowLocation* chunk_locations() const { return chunk_locations_; }
-  PlaceTable places(int32_t layer) const;
+  PlaceTable decode_places(int32_t layer) const;
+  PlaceTable chunk_places(int32_t layer) const;
+  PlaceTable write_places(int32_t layer) const;  // where row_dest points
   std::byte* index_keys(int32_t layer) const { return index_keys_[static_cast<size_t>(layer)]; }  // null for followers
   const int32_t* key_block_table() const { return device_table_.data(); }
   int32_t max_blocks() const { return max_blocks_; }
@@ -164,6 +166,8 @@ class KvCache {
   int32_t host_record(int32_t cache_slot, int32_t position) const;
   int32_t device_loc(int32_t cache_slot, int32_t position) const;
   const ops::GroupState& group_state(int32_t group) const { return groups_[static_cast<size_t>(group)].state; }
+  // (cache slot, pool slot) of every hit that the last plan of a group found; after the main stream is done. For tests.
+  std::vector<std::pair<int32_t, int32_t>> hits_of_last_step(int32_t group) const;
   RowPlanes pool_planes(int32_t layer) const { return layers_[static_cast<size_t>(layer)].pool; }
 
  private:
@@ -268,6 +272,7 @@ class KvCache {
 
   // Spill lists, one copy per turn.
   int32_t spill_turn_ = 0;       // moved by the spill stream
+  int32_t pushed_turn_ = 0;      // of the step being pushed
   uint64_t next_turn_ = 0;       // of the host
   std::vector<int32_t> spill_num_, spill_slot_, spill_first_, spill_count_, spill_base_, spill_origin_, spill_mod_;
   std::array<int32_t, 7> chunk_spill_{};  // num, slot, first, count, base, origin, rows

@@ -99,6 +99,7 @@ void KvCache::write_spill_inputs(const StepRows& rows) {
   SpillStep step;
   if (num_decode_ > 0) {
     const size_t turn = next_turn_++ % static_cast<uint64_t>(options_.spill_turns);
+    pushed_turn_ = static_cast<int32_t>(turn);
     const size_t base = turn * static_cast<size_t>(options_.max_cache_slots);
     spill_num_[turn] = num_decode_;
     for (size_t b = 0; b < rows.decode.size(); ++b) {
@@ -159,6 +160,7 @@ void KvCache::after_write(int32_t layer_id) {
     p.max_rows = options_.max_cache_slots;
     p.num_turns = options_.spill_turns;
     p.turn = &spill_turn_;
+    p.pushed_turn = &pushed_turn_;
     p.num_rows = spill_num_.data();
     p.cache_slot = spill_slot_.data();
     p.first = spill_first_.data();

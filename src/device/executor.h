@@ -2,27 +2,28 @@
 //
 // A stream is an in-order ring of entries: operations, event records, event waits. The host thread pushes; entries run
 // when the host synchronizes (the host thread is worker 0 of the team; with more threads the others already run side
-// work while worker 0 runs main work; they finish a side operation that has started even after the host's call returned).
-// Pushing never runs anything and never allocates once the rings have grown to the size of a step (they are sized by
-// options).
+// work while worker 0 runs main work; they finish a side operation that has started even after the host's call
+// returned). Pushing never runs anything and never allocates once the rings have grown to the size of a step (they are
+// sized by options).
 //
 // Order. Entries of one stream run one after the other. Between streams nothing is ordered but by events. Stream 0
-// ("main") is preferred; pieces of the other streams ("side" before "spill") fill in when a worker has nothing to do for
-// main, when main waits for an event, and when the host synchronizes with them. In `Schedule::kRandom` (tests) worker 0 picks the stream
-// of each entry by a seeded generator instead: every order that events allow can happen.
+// ("main") is preferred; pieces of the other streams ("side" before "spill") fill in when a worker has nothing to do
+// for main, when main waits for an event, and when the host synchronizes with them. In `Schedule::kRandom` (tests)
+// worker 0 picks the stream of each entry by a seeded generator instead: every order that events allow can happen.
 //
 // Checks (options.check_order): every push computes the operation's declared accesses and the happens-before relation
 // (streams, events, host synchronization); two operations that may touch the same bytes, one of them writing, with no
 // order between them, throw Error from push, naming both operations and the range; the operation is then not pushed. An
-// asynchronous operation counts until its event is waited for, also for later operations of its own stream. The host itself
-// is ordered by synchronize/query. declare() is called while pushing: it may read what the host has written for the step,
-// and nothing that operations write.
-// With a protected arena (memory.h) only what an operation declared is accessible while it runs, for an asynchronous one
-// until its event completes; operations then run one at a time. declare() is called again before the operation runs, with
-// the arena closed; num_pieces and cost with the declared ranges open.
+// asynchronous operation counts until its event is waited for, also for later operations of its own stream. The host
+// itself is ordered by synchronize/query. declare() is called while pushing: it may read what the host has written for
+// the step, and nothing that operations write. With a protected arena (memory.h) only what an operation declared is
+// accessible while it runs, for an asynchronous one until its event completes; operations then run one at a time.
+// declare() is called again before the operation runs, with the arena closed; num_pieces and cost with the declared
+// ranges open.
 //
-// Failures of an operation are status words in memory; an operation never throws. A wait that nobody can end (the record
-// was pushed to another executor, and no asynchronous operation is in flight on the event) throws Error from synchronize.
+// Failures of an operation are status words in memory; an operation never throws. A wait that nobody can end (the
+// record was pushed to another executor, and no asynchronous operation is in flight on the event) throws Error from
+// synchronize.
 //
 // Thread safety: all members from the one host thread that owns the executor.
 #pragma once
@@ -33,8 +34,8 @@
 #include <string>
 #include <vector>
 
-#include "tidepool/event.h"
 #include "device/memory.h"
+#include "tidepool/event.h"
 #include "tidepool/op.h"
 
 namespace tidepool::device {
@@ -58,9 +59,9 @@ struct TimelineEntry {
 struct ExecutorOptions {
   int num_threads = 1;  // team size, worker 0 (the host thread) included
   Schedule schedule = Schedule::kPreferMain;
-  uint64_t seed = 0;        // of Schedule::kRandom
+  uint64_t seed = 0;  // of Schedule::kRandom
   bool check_order = false;
-  bool pin_threads = false;  // pin worker i to the i-th CPU of the process's affinity mask
+  bool pin_threads = false;        // pin worker i to the i-th CPU of the process's affinity mask
   uint32_t ring_bytes = 1u << 20;  // first size of each stream's ring; grows when a step needs more
 };
 
@@ -82,8 +83,8 @@ class OpList {
 class Executor {
  public:
   explicit Executor(const ExecutorOptions& options);
-  // Drains every stream first; asynchronous operations in flight may still be. Drops what waits for an event that nobody
-  // can complete.
+  // Drains every stream first; asynchronous operations in flight may still be. Drops what waits for an event that
+  // nobody can complete.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -115,18 +116,19 @@ class Executor {
   void synchronize(StreamId stream);
   void synchronize(Event& event);
   void synchronize_all();
-  // True when the last enqueued record of the event is complete. Runs nothing. A true answer orders what the host pushes
-  // next behind it.
+  // True when the last enqueued record of the event is complete. Runs nothing. A true answer orders what the host
+  // pushes next behind it.
   bool query(Event& event);
-  // How many records of the event are complete so far; orders what the host pushes next behind all of them. Runs nothing.
+  // How many records of the event are complete so far; orders what the host pushes next behind all of them. Runs
+  // nothing.
   uint64_t observe(Event& event);
 
-  // Sources of completions that need the host thread to move (a test store with delayed copies): called by worker 0 when
-  // nothing else can run, in Schedule::kRandom also at random moments; returns whether it did something.
+  // Sources of completions that need the host thread to move (a test store with delayed copies): called by worker 0
+  // when nothing else can run, in Schedule::kRandom also at random moments; returns whether it did something.
   void add_pump(std::function<bool()> pump);
 
-  // An arena whose protection the executor drives (see memory.h); it outlives the executor. For checked builds and tests.
-  // With check_order, errors name its allocations. Synchronizes all streams first.
+  // An arena whose protection the executor drives (see memory.h); it outlives the executor. For checked builds and
+  // tests. With check_order, errors name its allocations. Synchronizes all streams first.
   void protect(Arena& arena);
 
   int num_threads() const;

@@ -39,7 +39,8 @@ class Arena {
   std::byte* allocate(uint64_t bytes, const std::string& what);
   template <typename T>
   T* allocate_array(uint64_t count, const std::string& what) {
-    return reinterpret_cast<T*>(allocate(count * sizeof(T), what));
+    const uint64_t bytes = count > UINT64_MAX / sizeof(T) ? UINT64_MAX : count * sizeof(T);  // refused, not wrapped
+    return reinterpret_cast<T*>(allocate(bytes, what));
   }
 
   uint64_t used_bytes() const { return used_bytes_; }

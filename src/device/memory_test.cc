@@ -50,6 +50,7 @@ TEST(Arena, TheBudgetIsHard) {
     EXPECT_EQ(refusal(arena, 460, "third"),  // 512 when rounded up
               "arena 'device': 'third' needs 460 bytes, but 488 of its budget of 1000 bytes are left");
     EXPECT_EQ(refusal(arena, UINT64_MAX, "absurd").substr(0, 24), "arena 'device': 'absurd'");
+    EXPECT_THROW(arena.allocate_array<int64_t>((uint64_t{1} << 61) + 1, "wrapped"), Error);
     EXPECT_EQ(refusal(arena, 448, "last"), "accepted");
     EXPECT_EQ(arena.used_bytes(), 960u);
     EXPECT_EQ(refusal(arena, 0, "nothing"), "accepted");

@@ -32,7 +32,6 @@ bool OrderChecker::ordered(const Operation& earlier, const Clock& now) {
 
 void OrderChecker::push(int32_t stream, const OpType& type, const void* params, const Event* done, uint64_t target) {
   Clock now = streams_[stream];
-  now.join(host_);
   Operation operation{type.name, stream, now.seen[stream] + 1, done != nullptr ? num_asynchronous_ + 1 : 0};
   collect(type, params);
   check(operation, now);
@@ -48,7 +47,6 @@ void OrderChecker::push(int32_t stream, const OpType& type, const void* params, 
 }
 
 void OrderChecker::record(int32_t stream, const Event* event, uint64_t target) {
-  streams_[stream].join(host_);
   remember(event, target, streams_[stream]);
 }
 

@@ -41,7 +41,7 @@ class Protection {
   void apply(Guarded& guarded);
 
   std::vector<Guarded> arenas_;
-  AccessList accesses_;
+  AccessList accesses_{true};
   std::vector<Arena::Range> open_;
 };
 

@@ -153,7 +153,7 @@ void DsaModel::push_attention_inputs(int32_t layer, cache::KvCache& cache) {
 
   const RowFormat format = cache.options().format;
   cache.before_write(layer);
-  push(nn::write_row(backend), nn::WriteRowParams{all_rows(), b.z, w.kv_a_norm, latent_eps, b.cos, b.sin, format, cache.row_dest(), cache.places(layer)});
+  push(nn::write_row(backend), nn::WriteRowParams{all_rows(), b.z, w.kv_a_norm, latent_eps, b.cos, b.sin, format, cache.row_dest(), cache.write_places(layer)});
   cache.after_write(layer);
 
   nn::ProductParams up{all_rows(), b.qr, c.q_lora_rank, 1, {}};
@@ -221,7 +221,7 @@ void DsaModel::push_attention(int32_t layer, cache::KvCache& cache) {
   p.format = cache.options().format;
   p.qa = b.qa;
   p.num_selected = b.num_selected;
-  p.places = cache.places(layer);
+  p.places = cache.decode_places(layer);
   p.u = b.u;
   p.partial = b.partial;
   p.split_rows = limits_.max_decode_rows;
@@ -235,6 +235,7 @@ void DsaModel::push_attention(int32_t layer, cache::KvCache& cache) {
   }
   cache.install(layer);
   if (chunk_[1] > chunk_[0]) {
+    p.places = cache.chunk_places(layer);
     if (cache.options().offload) {
       p.locations = cache.chunk_locations();
       p.location_begin = chunk_[0];

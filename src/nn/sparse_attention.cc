@@ -26,20 +26,22 @@ void declare_counts(const Params& p, device::AccessList& list) {
   list.read(p.num_selected + p.rows.begin(), static_cast<size_t>(p.rows.count()) * sizeof(int32_t));
 }
 
-// Queries, lists, and every listed row.
-void declare_inputs(const Params& p, device::AccessList& list) {
-  const int64_t width = p.format.latent_values + p.format.rope_values;
-  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
-    if (p.num_selected[m] <= 0) continue;
-    list.read(query_of(p, m, 0), floats(p.num_heads * width));
-    list.read(row_list(p, m), static_cast<size_t>(p.num_selected[m]) * sizeof(RowLocation));
-    for (int32_t i = 0; i < p.num_selected[m]; ++i) {
-      const RowLocation at = row_list(p, m)[i];
-      if (at.place == Place::kNone) continue;
-      list.read(p.places[at.place].latent.row(at.index), static_cast<size_t>(p.format.latent_bytes()));
-      list.read(p.places[at.place].rope.row(at.index), static_cast<size_t>(p.format.rope_bytes()));
+// Which rows are listed is computed in the step itself: declared are all rows of the places that may be named.
+void declare_places(const Params& p, device::AccessList& list) {
+  for (const RowPlanes& planes : p.places.planes) {
+    if (planes.rows <= 0) continue;
+    for (const RowPlane& plane : {planes.latent, planes.rope}) {
+      list.read(plane.base, static_cast<size_t>((planes.rows - 1) * plane.stride + plane.bytes));
     }
   }
+}
+
+void declare_inputs(const Params& p, device::AccessList& list) {
+  const int64_t width = p.format.latent_values + p.format.rope_values, count = p.rows.count();
+  if (count <= 0) return;
+  list.read(query_of(p, p.rows.begin(), 0), floats(count * p.num_heads * width));
+  list.read(row_list(p, p.rows.begin()), static_cast<size_t>(count * p.topk) * sizeof(RowLocation));
+  declare_places(p, list);
 }
 
 void declare_outputs(const Params& p, device::AccessList& list) {
@@ -47,8 +49,8 @@ void declare_outputs(const Params& p, device::AccessList& list) {
   list.write(output_of(p, p.rows.begin(), 0), floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values));
 }
 
-size_t partial_bytes(const Params& p, int32_t m) {
-  return floats(static_cast<int64_t>(num_list_blocks(p.num_selected[m])) * p.num_heads * (p.format.latent_values + 2));
+size_t partial_bytes(const Params& p) {
+  return floats(static_cast<int64_t>(p.rows.count()) * num_list_blocks(p.topk) * p.num_heads * (p.format.latent_values + 2));
 }
 
 void declare_whole(const Params& p, device::AccessList& list) {
@@ -60,12 +62,12 @@ void declare_whole(const Params& p, device::AccessList& list) {
 void declare_split(const Params& p, device::AccessList& list) {
   declare_counts(p, list);
   declare_inputs(p, list);
-  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) list.write(partial_of(p, m, 0, 0), partial_bytes(p, m));
+  if (p.rows.count() > 0) list.write(p.partial, partial_bytes(p));
 }
 
 void declare_merge(const Params& p, device::AccessList& list) {
   declare_counts(p, list);
-  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) list.read(partial_of(p, m, 0, 0), partial_bytes(p, m));
+  if (p.rows.count() > 0) list.read(p.partial, partial_bytes(p));
   declare_outputs(p, list);
 }
 
@@ -101,15 +103,20 @@ device::Cost whole_cost(const Params& p) {
   return cost;
 }
 
+// What row m's list fills of the workspace.
+uint64_t row_partial_bytes(const Params& p, int32_t m) {
+  return floats(static_cast<int64_t>(num_list_blocks(p.num_selected[m])) * p.num_heads * (p.format.latent_values + 2));
+}
+
 device::Cost split_cost(const Params& p) {
   device::Cost cost = input_cost(p);
-  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.write_bytes += partial_bytes(p, m);
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.write_bytes += row_partial_bytes(p, m);
   return cost;
 }
 
 device::Cost merge_cost(const Params& p) {
   device::Cost cost;
-  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.read_bytes += partial_bytes(p, m);
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) cost.read_bytes += row_partial_bytes(p, m);
   cost.multiply_adds = cost.read_bytes / sizeof(float);
   cost.write_bytes = output_bytes(p);
   return cost;

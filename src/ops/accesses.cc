@@ -176,7 +176,7 @@ void declare_reset(const ResetParams& p, AccessList& list) {
 }
 
 void declare_spill(const SpillParams& params, AccessList& list) {
-  const SpillParams p = at_turn(params);
+  const SpillParams p = at_turn(params, list.about_to_run());
   if (params.turn != nullptr) declare_part(list, params.turn, 0, 1, Mode::kRead);
   declare_part(list, p.num_rows, 0, 1, Mode::kRead);
   const int32_t rows = used_rows(*p.num_rows, p.max_rows);

@@ -5,10 +5,11 @@
 
 namespace tidepool::ops {
 
-inline SpillParams at_turn(const SpillParams& p) {
-  if (p.turn == nullptr || p.num_turns <= 1) return p;
+inline SpillParams at_turn(const SpillParams& p, bool about_to_run = true) {
+  const int32_t* turn_now = about_to_run ? p.turn : p.pushed_turn;
+  if (turn_now == nullptr || p.num_turns <= 1) return p;
   SpillParams now = p;
-  const int64_t turn = static_cast<int64_t>(static_cast<uint32_t>(*p.turn) % static_cast<uint32_t>(p.num_turns));
+  const int64_t turn = static_cast<int64_t>(static_cast<uint32_t>(*turn_now) % static_cast<uint32_t>(p.num_turns));
   now.num_turns = 1;
   now.num_rows += turn;
   for (const int32_t** list : {&now.cache_slot, &now.first, &now.count, &now.source_base, &now.source_origin, &now.source_rows}) {

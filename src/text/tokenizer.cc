@@ -113,6 +113,7 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer Tokenizer::load(const std::string& path) { return from_parsed(base::Json::parse_file(path), path); }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& what) {
+  tidepool_check(!text.empty(), "{}: is empty", what);  // the JSON parser wants a pointer that is not null
   return from_parsed(base::Json::parse(text, what), what);
 }
 

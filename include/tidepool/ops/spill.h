@@ -22,6 +22,7 @@ struct SpillParams {
   int32_t max_rows = 0;
   int32_t num_turns = 1;
   const int32_t* turn = nullptr;           // [1]
+  const int32_t* pushed_turn = nullptr;    // [1] of the step the host pushes now, where *turn will be when it runs
   const int32_t* num_rows = nullptr;       // [num_turns]
   const int32_t* cache_slot = nullptr;     // [num_turns, max_rows], -1: none
   const int32_t* first = nullptr;          // [num_turns, max_rows]

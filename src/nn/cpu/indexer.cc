@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "hwy/cache_control.h"
 #include "nn/indexer.h"
 #include "nn/key_walk.h"
 
@@ -32,9 +33,11 @@ HWY_INLINE V load_keys(const uint16_t* keys) {
   return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(half, keys))));
 }
 
-// score += w[h] * relu(q[h] . key) for kHeads heads, ascending; lanes are tokens.
-template <int32_t kHeads, typename Key>
-HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, V& score0, V& score1) {
+// score += w[h] * relu(q[h] . key) for kHeads heads, ascending; lanes are tokens. kAheadBytes > 0: that many bytes of
+// `ahead` are prefetched per dimension.
+template <int32_t kHeads, int32_t kAheadBytes, typename Key>
+HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, const std::byte* ahead, V& score0,
+                            V& score1) {
   const D d;
   V dot0[kHeads], dot1[kHeads];
 #pragma GCC unroll 16
@@ -42,6 +45,7 @@ HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const K
   for (int32_t i = 0; i < dim; ++i) {
     const V key0 = load_keys(keys + i * kKeyTile);
     const V key1 = load_keys(keys + i * kKeyTile + kLanes);
+    for (int32_t line = 0; line < kAheadBytes; line += 64) hwy::Prefetch(ahead + i * kAheadBytes + line);
 #pragma GCC unroll 16
     for (int32_t h = 0; h < kHeads; ++h) {
       const V value = hn::Set(d, q[h * dim + i]);
@@ -57,17 +61,23 @@ HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const K
   }
 }
 
-template <typename Key>
-HWY_NOINLINE void score_tile(const float* q, const float* w, int32_t num_heads, int32_t dim, const Key* keys, float* out) {
+// Scores of one tile, whose keys are Key now and were kStoredBytes wide; `ahead` is the next tile.
+template <int32_t kStoredBytes, typename Key>
+HWY_NOINLINE void score_tile(const float* q, const float* w, int32_t num_heads, int32_t dim, const Key* keys,
+                             const std::byte* ahead, float* out) {
   const D d;
   for (int32_t lane = 0; lane < kKeyTile; lane += 2 * kLanes) {
     V score0 = hn::Zero(d), score1 = hn::Zero(d);
     int32_t h = 0;
-    for (; h + kHeadBlock <= num_heads; h += kHeadBlock) {
-      score_heads<kHeadBlock>(q + h * dim, w + h, dim, keys + lane, score0, score1);
+    if (lane == 0 && num_heads >= kHeadBlock) {
+      score_heads<kHeadBlock, kKeyTile * kStoredBytes>(q, w, dim, keys, ahead, score0, score1);
+      h = kHeadBlock;
     }
-    for (; h + 2 <= num_heads; h += 2) score_heads<2>(q + h * dim, w + h, dim, keys + lane, score0, score1);
-    for (; h < num_heads; ++h) score_heads<1>(q + h * dim, w + h, dim, keys + lane, score0, score1);
+    for (; h + kHeadBlock <= num_heads; h += kHeadBlock) {
+      score_heads<kHeadBlock, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
+    }
+    for (; h + 2 <= num_heads; h += 2) score_heads<2, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
+    for (; h < num_heads; ++h) score_heads<1, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
     hn::StoreU(score0, d, out + lane);
     hn::StoreU(score1, d, out + lane + kLanes);
   }
@@ -77,12 +87,14 @@ HWY_INLINE void widen_tile(const uint16_t* keys, int32_t dim, float* out) {
   for (int32_t i = 0; i < dim * kKeyTile; i += kLanes) hn::Store(load_keys(keys + i), D(), out + i);
 }
 
-template <typename Key>
-HWY_INLINE void score_rows_of_tile(const IndexScoreParams& p, int32_t begin, int32_t end, int32_t t, const Key* keys) {
+template <int32_t kStoredBytes, typename Key>
+HWY_INLINE void score_rows_of_tile(const IndexScoreParams& p, int32_t begin, int32_t end, int32_t t, const Key* keys,
+                                   const std::byte* ahead) {
   const int64_t heads = p.num_heads, dim = p.keys.dim;
   for (int32_t m = begin; m < end; ++m) {
     if (t >= num_scored_tiles(p, m)) continue;
-    score_tile(p.q + m * heads * dim, p.w + m * heads, p.num_heads, p.keys.dim, keys, score_row(p, m) + t * kKeyTile);
+    score_tile<kStoredBytes>(p.q + m * heads * dim, p.w + m * heads, p.num_heads, p.keys.dim, keys, ahead,
+                             score_row(p, m) + t * kKeyTile);
   }
 }
 
@@ -92,15 +104,17 @@ void score_slot_rows(const IndexScoreParams& p, int32_t begin, int32_t end, cons
   for (int32_t m = begin; m < end; ++m) tiles = HWY_MAX(tiles, num_scored_tiles(p, m));
   HWY_ALIGN float widened[kWidenedDim * kKeyTile];
   for (int32_t t = part.tile_begin; t < HWY_MIN(part.tile_end, tiles); ++t) {
-    const std::byte* tile = tile_of(p.keys, p.table, p.table.cache_slot[begin], t);
+    const int32_t slot = p.table.cache_slot[begin];
+    const std::byte* tile = tile_of(p.keys, p.table, slot, t);
+    const std::byte* ahead = t + 1 < tiles ? tile_of(p.keys, p.table, slot, t + 1) : tile;
     const auto* narrow = reinterpret_cast<const uint16_t*>(tile);
     if (p.keys.type == DType::kF32) {
-      score_rows_of_tile(p, begin, end, t, reinterpret_cast<const float*>(tile));
+      score_rows_of_tile<4>(p, begin, end, t, reinterpret_cast<const float*>(tile), ahead);
     } else if (p.keys.dim <= kWidenedDim) {
       widen_tile(narrow, p.keys.dim, widened);
-      score_rows_of_tile(p, begin, end, t, widened);
+      score_rows_of_tile<2>(p, begin, end, t, widened, ahead);
     } else {
-      score_rows_of_tile(p, begin, end, t, narrow);
+      score_rows_of_tile<2>(p, begin, end, t, narrow, ahead);
     }
   }
 }

@@ -40,6 +40,12 @@ int32_t product_panels(const ProductParams& p, int32_t rows) {
   return panels_per_piece(total, rows, p.segments[0].w.panel_bytes());
 }
 
+int32_t num_groups(const ProductParams& p, int32_t panels) {
+  int32_t groups = 0;
+  for (int32_t i = 0; i < p.num_segments; ++i) groups += ceil_div(p.segments[i].w.num_panels(), panels);
+  return groups;
+}
+
 int32_t head_panels(const HeadProductParams& p, int32_t rows) {
   return panels_per_piece(p.num_heads * p.heads[0].num_panels(), rows, p.heads[0].panel_bytes());
 }
@@ -49,15 +55,12 @@ int32_t head_panels(const HeadProductParams& p, int32_t rows) {
 // Pieces: (segment, group of panels, block of rows), rows fastest: the pieces that share weights run together.
 int32_t product_pieces(const ProductParams& p) {
   const RowCut cut(p.rows.count());
-  const int32_t panels = product_panels(p, cut.rows);
-  int32_t groups = 0;
-  for (int32_t i = 0; i < p.num_segments; ++i) groups += ceil_div(p.segments[i].w.num_panels(), panels);
-  return groups * cut.num_blocks;
+  return num_groups(p, product_panels(p, cut.rows)) * cut.num_blocks;
 }
 
 void product_run(const ProductParams& p, int32_t piece, int32_t) {
   const RowCut cut(p.rows.count());
-  const int32_t panels = product_panels(p, cut.rows);
+  const int32_t panels = product_panels(p, cut.rows), row_block = piece % cut.num_blocks;
   int32_t group = piece / cut.num_blocks, i = 0;
   for (;; ++i) {
     const int32_t groups = ceil_div(p.segments[i].w.num_panels(), panels);
@@ -65,9 +68,9 @@ void product_run(const ProductParams& p, int32_t piece, int32_t) {
     group -= groups;
   }
   const ProductSegment& segment = p.segments[i];
-  const int64_t begin = p.rows.begin() + cut.begin(piece % cut.num_blocks);
+  const int64_t begin = p.rows.begin() + cut.begin(row_block);
   ProductBlock block;
-  block.num_rows = static_cast<int32_t>(p.rows.begin() + cut.end(piece % cut.num_blocks) - begin);
+  block.num_rows = cut.end(row_block) - cut.begin(row_block);
   for (int32_t m = 0; m < block.num_rows; ++m) block.x[m] = p.x + (begin + m) * p.x_stride;
   run_panels(block, segment.w, group * panels, std::min(group * panels + panels, segment.w.num_panels()),
              segment.y + begin * segment.y_stride, segment.y_stride, segment.add != 0);

@@ -35,12 +35,12 @@ constexpr int kTileRows = kManyRegisters ? 12 : 6;
 #ifndef PFB
 #define PFB 3072
 #endif
-constexpr int kPrefetchRows = 4, kPrefetchBytes = PFB;
+constexpr int kPrefetchRows = 12, kPrefetchBytes = PFB;
 constexpr int kXStride = kProductBlock + 16;
 
 // How a sub-panel's values of one k become two vectors, and in which order the vectors hold the lanes.
 struct F32Weights {
-  static constexpr int kBytes = 4, kChunk = kProductBlock;
+  static constexpr int kBytes = 4;
   static constexpr bool kScaled = false;
   static HWY_INLINE void load(const std::byte* p, VF, VF& v0, VF& v1) {
     v0 = hn::LoadU(F32(), reinterpret_cast<const float*>(p));
@@ -53,7 +53,7 @@ struct F32Weights {
 };
 
 struct BF16Weights {
-  static constexpr int kBytes = 2, kChunk = kProductBlock;
+  static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
   static HWY_INLINE void load(const std::byte* p, VF, VF& v0, VF& v1) {
     const auto pairs = hn::LoadU(U32(), reinterpret_cast<const uint32_t*>(p));
@@ -65,7 +65,7 @@ struct BF16Weights {
 
 // e4m3: the seven value bits shifted into an fp32 pattern whose exponent is 120 too small, as in dtype.h.
 struct F8Weights {
-  static constexpr int kBytes = 1, kChunk = kScaleBlock;
+  static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
   template <class V>
   static HWY_INLINE VF widen(V code_on_top, VF scale) {  // code in bits 24..31, anything below
@@ -86,12 +86,23 @@ struct F8Weights {
   static HWY_INLINE void store(VF v0, VF v1, float* out) { hn::StoreInterleaved2(v0, v1, F32(), out); }
 };
 
+constexpr int kChunk = 128;  // values of k between two changes of scale or of the row to prefetch
+static_assert(kChunk == kScaleBlock);
+constexpr int kChunksPerBlock = kProductBlock / kChunk;
+
 // A tile's place in the block.
 struct Tile {
   const ProductBlock* block;
   BlockSums* sums;
   int first_row, first_sub;
   int first_k, num_k;  // of this k-block
+  const float* const* next_x = nullptr;  // rows of the tile that comes next, their k-block at next_k
+  int num_next = 0, next_k = 0;
+  // What to prefetch during a chunk of a sub-panel: one row of the next tile.
+  const float* upcoming(int sub, int chunk, const float* otherwise) const {
+    const int row = (first_sub + sub) * kChunksPerBlock + chunk;
+    return row < num_next ? next_x[row] + next_k : otherwise;
+  }
   const std::byte* weights(int sub, int bytes) const {
     const int index = first_sub + sub;
     return block->panels[index / kSubsPerPanel] +
@@ -129,16 +140,18 @@ HWY_NOINLINE void run_tile(const Tile& tile, const float* HWY_RESTRICT x) {
   for (int r = 0; r < kRows; ++r) {
     for (int s = 0; s < 2 * kSubs; ++s) acc[r][s] = hn::Zero(d);
   }
-  for (int begin = 0; begin < tile.num_k; begin += W::kChunk) {
+  for (int begin = 0; begin < tile.num_k; begin += kChunk) {
     if constexpr (W::kScaled) {
       for (int s = 0; s < kSubs; ++s) {
         const int panel = (tile.first_sub + s) / kSubsPerPanel;
         scale[s] = hn::Set(d, tile.block->scales[panel][(tile.first_k + begin) / kScaleBlock]);
       }
     }
-    const int end = std::min(tile.num_k, begin + W::kChunk);
+    const int end = std::min(tile.num_k, begin + kChunk);
+    const float* upcoming = kRows > 4 ? tile.upcoming(0, begin / kChunk, x) : x;
     for (int k = begin; k < end; ++k) {
       VF w[2 * kSubs];
+      if constexpr (kRows > 4) __builtin_prefetch(upcoming + (k - begin) * kChunksPerBlock, 0, 2);
       for (int s = 0; s < kSubs; ++s) {
         if constexpr (kRows <= kPrefetchRows) __builtin_prefetch(p[s] + static_cast<ptrdiff_t>(k) * (kPanelRows * W::kBytes) + kPrefetchBytes);
         W::load(p[s] + static_cast<ptrdiff_t>(k) * (kPanelRows * W::kBytes), scale[s], w[2 * s], w[2 * s + 1]);
@@ -160,20 +173,19 @@ constexpr int subs_at_once(int rows) {
   return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }
 
-template <class W, int kRows>
-void run_row_tile(Tile tile, const float* x) {
-  constexpr int kSubs = subs_at_once(kRows);
+template <class W, int kRows, int kSubs>
+void run_row_tile(Tile& tile, const float* x) {
   const int num_subs = tile.block->num_panels * kSubsPerPanel;
   for (; tile.first_sub + kSubs <= num_subs; tile.first_sub += kSubs) run_tile<W, kRows, kSubs>(tile, x);
-  for (; tile.first_sub < num_subs; ++tile.first_sub) run_tile<W, kRows, 1>(tile, x);
+  if constexpr (kSubs > 1) run_row_tile<W, kRows, kSubs / 2>(tile, x);
 }
 
 template <class W, int kRows = 1>
-HWY_INLINE void run_rows(const Tile& tile, int rows, const float* x) {
+HWY_INLINE void run_rows(Tile tile, int rows, const float* x) {
   if constexpr (kRows < kTileRows) {
     if (rows > kRows) return run_rows<W, kRows + 1>(tile, rows, x);
   }
-  run_row_tile<W, kRows>(tile, x);
+  run_row_tile<W, kRows, subs_at_once(kRows)>(tile, x);
 }
 
 template <class W>
@@ -190,8 +202,13 @@ void run_block(const ProductBlock& block, BlockSums& sums) {
       for (int r = 0; rows > 1 && r < rows; ++r) {
         std::memcpy(x_tile + r * kXStride, block.x[row + r] + k, static_cast<size_t>(num_k) * sizeof(float));
       }
-      run_rows<W>({&block, &sums, row, 0, k, num_k}, rows, x);
+      Tile tile{&block, &sums, row, 0, k, num_k};
       row += rows;
+      const bool last = t + 1 == num_tiles;
+      tile.next_x = block.x + (last ? 0 : row);
+      tile.next_k = last ? k + kProductBlock : k;
+      if (tile.next_k < block.k) tile.num_next = std::min(rows, block.num_rows - (last ? 0 : row));
+      run_rows<W>(tile, rows, x);
     }
   }
 }

@@ -69,26 +69,26 @@ constexpr int32_t round_to_chunk(int32_t values) { return (values + kChunk - 1) 
 
 // One piece's working set, on the stack.
 struct Scratch {
-  HWY_ALIGN float query[kAttentionHeads * kMaxAttentionWidth];                    // [head, padded latent + padded rope]
+  HWY_ALIGN float query[kAttentionHeads * kMaxAttentionWidth];  // [chunk, heads, kChunk]: read front to back
   HWY_ALIGN float weight[(kAttentionBlock + kRowBlock) * kAttentionHeads + kLanes];  // [entry, heads]: scores, then exp
   HWY_ALIGN float block_max[kAttentionHeads + kLanes], block_sum[kAttentionHeads];
   const std::byte* latent[kAttentionBlock + kAhead];
   const std::byte* rope[kAttentionBlock + kAhead];
-  int32_t query_stride;
   int32_t heads;         // of this piece, padded to 4 or 8 with zero queries
   int32_t num_entries;   // of this block
 };
 
+// One head's values of one plane, to every heads-th chunk.
 template <typename Values>
-void pack_part(const float* from, int32_t values, float* to) {
+void pack_part(const float* from, int32_t values, int32_t heads, float* to) {
   const D d;
-  for (int32_t i = 0; i < values; i += kChunk) {
+  for (int32_t i = 0; i < values; i += kChunk, to += heads * kChunk) {
     HWY_ALIGN float padded[kChunk] = {};
-    std::memcpy(padded, from + i, sizeof(float) * static_cast<size_t>(HWY_MIN(kChunk, values - i)));
+    if (from != nullptr) std::memcpy(padded, from + i, sizeof(float) * static_cast<size_t>(HWY_MIN(kChunk, values - i)));
     V v0, v1;
     Values::to_chunk(padded, v0, v1);
-    hn::Store(v0, d, to + i);
-    hn::Store(v1, d, to + i + kLanes);
+    hn::Store(v0, d, to);
+    hn::Store(v1, d, to + kLanes);
   }
 }
 
@@ -96,17 +96,12 @@ template <typename Values>
 void pack_queries(const SparseAttentionParams& p, int32_t m, HeadRange heads, Scratch& s) {
   const int32_t latent = p.format.latent_values, rope = p.format.rope_values;
   s.heads = heads.end - heads.begin <= 4 ? 4 : 8;
-  s.query_stride = round_to_chunk(latent) + round_to_chunk(rope);
   for (int32_t h = 0; h < kAttentionHeads; ++h) s.block_max[h] = s.block_sum[h] = 0;
   for (int32_t h = 0; h < s.heads; ++h) {
-    float* to = s.query + h * s.query_stride;
-    if (heads.begin + h >= heads.end) {
-      std::memset(to, 0, sizeof(float) * static_cast<size_t>(s.query_stride));
-      continue;
-    }
-    const float* from = query_of(p, m, heads.begin + h);
-    pack_part<Values>(from, latent, to);
-    pack_part<Values>(from + latent, rope, to + round_to_chunk(latent));
+    const float* from = heads.begin + h < heads.end ? query_of(p, m, heads.begin + h) : nullptr;
+    pack_part<Values>(from, latent, s.heads, s.query + h * kChunk);
+    pack_part<Values>(from != nullptr ? from + latent : nullptr, rope, s.heads,
+                      s.query + round_to_chunk(latent) * s.heads + h * kChunk);
   }
 }
 
@@ -155,40 +150,55 @@ struct DotSums {
   V of[kRowBlock][kHeads];
 };
 
-template <int32_t kHeads>
-HWY_INLINE void add_products(const V (&v0)[kRowBlock], const V (&v1)[kRowBlock], const float* query, int32_t stride,
-                             DotSums<kHeads>& sums) {
+// Keeps a value in a register: the compiler would rather load it again for each use, and loads are what is scarce.
+HWY_INLINE V in_register(V v) {
+#if HWY_ARCH_X86
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
+// sums += rows . queries over whole chunks. query: [chunk, heads, kChunk], from the first head of the block.
+template <typename Values, int32_t kHeads>
+HWY_INLINE void dot_chunks(const std::byte* row0, const std::byte* row1, const std::byte* ahead0, const std::byte* ahead1,
+                           int32_t num_chunks, const float* query, int32_t heads, DotSums<kHeads>& sums) {
+  constexpr int32_t kBytes = kChunk * Values::kBytes;
   const D d;
+  for (int32_t c = 0; c < num_chunks; ++c, query += heads * kChunk) {
+    V v00, v01, v10, v11;
+    Values::load(row0 + c * kBytes, v00, v01);
+    Values::load(row1 + c * kBytes, v10, v11);
+    for (int32_t line = 0; line < kBytes; line += 64) {
+      hwy::Prefetch(ahead0 + c * kBytes + line);
+      hwy::Prefetch(ahead1 + c * kBytes + line);
+    }
 #pragma GCC unroll 8
-  for (int32_t h = 0; h < kHeads; ++h) {
-    const V q0 = hn::Load(d, query + h * stride), q1 = hn::Load(d, query + h * stride + kLanes);
-#pragma GCC unroll 2
-    for (int32_t r = 0; r < kRowBlock; ++r) sums.of[r][h] = hn::MulAdd(v0[r], q0, sums.of[r][h]);
-#pragma GCC unroll 2
-    for (int32_t r = 0; r < kRowBlock; ++r) sums.of[r][h] = hn::MulAdd(v1[r], q1, sums.of[r][h]);
+    for (int32_t h = 0; h < kHeads; ++h) {
+      const V q = in_register(hn::Load(d, query + h * kChunk));
+      sums.of[0][h] = hn::MulAdd(v00, q, sums.of[0][h]);
+      sums.of[1][h] = hn::MulAdd(v10, q, sums.of[1][h]);
+    }
+#pragma GCC unroll 8
+    for (int32_t h = 0; h < kHeads; ++h) {
+      const V q = in_register(hn::Load(d, query + h * kChunk + kLanes));
+      sums.of[0][h] = hn::MulAdd(v01, q, sums.of[0][h]);
+      sums.of[1][h] = hn::MulAdd(v11, q, sums.of[1][h]);
+    }
   }
 }
 
-// sums += row . query over one plane; rows[r + kAhead] is prefetched.
+// sums += rows . queries over one plane of two rows, rows[0] and rows[second]; those kAhead further on are prefetched.
 template <typename Values, int32_t kHeads>
-HWY_INLINE void dot_plane(const std::byte* const* rows, int32_t second, int32_t values, const float* query, int32_t stride,
+HWY_INLINE void dot_plane(const std::byte* const* rows, int32_t second, int32_t values, const float* query, int32_t heads,
                           DotSums<kHeads>& sums) {
-  constexpr int32_t kChunkBytes = kChunk * Values::kBytes;
-  V v0[kRowBlock], v1[kRowBlock];
-  int32_t i = 0;
-  for (int32_t at = 0; i + kChunk <= values; i += kChunk, at += kChunkBytes) {
-    Values::load(rows[0] + at, v0[0], v1[0]);
-    Values::load(rows[second] + at, v0[1], v1[1]);
-    for (int32_t line = 0; line < kChunkBytes; line += 64) {
-      hwy::Prefetch(rows[kAhead] + at + line);
-      hwy::Prefetch(rows[kAhead + second] + at + line);
-    }
-    add_products(v0, v1, query + i, stride, sums);
-  }
-  if (i == values) return;
-  load_tail<Values>(rows[0] + i * Values::kBytes, values - i, v0[0], v1[0]);
-  load_tail<Values>(rows[second] + i * Values::kBytes, values - i, v0[1], v1[1]);
-  add_products(v0, v1, query + i, stride, sums);
+  const int32_t whole = values / kChunk, tail = values % kChunk;
+  dot_chunks<Values>(rows[0], rows[second], rows[kAhead], rows[kAhead + second], whole, query, heads, sums);
+  if (HWY_LIKELY(tail == 0)) return;
+  HWY_ALIGN std::byte padded[kRowBlock][kChunk * sizeof(float)] = {};
+  const size_t from = static_cast<size_t>(whole * kChunk * Values::kBytes), bytes = static_cast<size_t>(tail * Values::kBytes);
+  std::memcpy(padded[0], rows[0] + from, bytes);
+  std::memcpy(padded[1], rows[second] + from, bytes);
+  dot_chunks<Values>(padded[0], padded[1], padded[0], padded[1], 1, query + whole * heads * kChunk, heads, sums);
 }
 
 // Scores of the block's entries for heads [head, head + kHeads).
@@ -196,15 +206,15 @@ template <typename Values, int32_t kHeads>
 HWY_NOINLINE void score_heads(const SparseAttentionParams& p, int32_t head, Scratch& s) {
   const hn::FixedTag<float, 4> d4;
   const auto scale = hn::Set(d4, p.scale);
-  const float* query = s.query + head * s.query_stride;
+  const int32_t latent = p.format.latent_values;
+  const float* query = s.query + head * kChunk;
   for (int32_t i = 0; i < s.num_entries; i += kRowBlock) {
     const int32_t second = i + 1 < s.num_entries ? 1 : 0;  // an odd row is its own partner
     DotSums<kHeads> sums;
 #pragma GCC unroll 8
     for (int32_t h = 0; h < kHeads; ++h) sums.of[0][h] = sums.of[1][h] = hn::Zero(D());
-    dot_plane<Values>(s.latent + i, second, p.format.latent_values, query, s.query_stride, sums);
-    dot_plane<Values>(s.rope + i, second, p.format.rope_values, query + round_to_chunk(p.format.latent_values), s.query_stride,
-                      sums);
+    dot_plane<Values>(s.latent + i, second, latent, query, s.heads, sums);
+    dot_plane<Values>(s.rope + i, second, p.format.rope_values, query + round_to_chunk(latent) * s.heads, s.heads, sums);
 #pragma GCC unroll 2
     for (int32_t r = 0; r < kRowBlock; ++r) {
 #pragma GCC unroll 2
