@@ -135,6 +135,7 @@ int run_generate(const Arguments& arguments) {
   declare(flags, o);
   if (flags.parse(arguments) == base::FlagSet::kHelp) return print(flags.help_text()), 0;
   EngineOptions options = engine_options(o.engine);
+  if (o.sampling.top_p <= 0) throw base::UsageError("--top-p 0: the value must be above 0, up to 1");
   if (o.compare_offload && options.route == OffloadRoute::kOff) {
     throw base::UsageError("--compare-offload compares with --offload off; give another --offload route");
   }

@@ -34,8 +34,9 @@ foreach(folder base text device tensor policy ops nn cache model engine)
   tidepool_add_tests(${folder}_test ${sources})
 endforeach()
 file(GLOB sources CONFIGURE_DEPENDS tests/*_test.cc)
-list(FILTER sources EXCLUDE REGEX "golden_.*_test\\.cc$")
+list(FILTER sources EXCLUDE REGEX "(golden_.*|allocation)_test\\.cc$")
 tidepool_add_tests(step_test ${sources})
+tidepool_add_tests(allocation_test tests/allocation_test.cc)  # replaces operator new
 
 # Golden cases: label `golden`, directory from TIDEPOOL_GOLDEN_DIR (a relative one counts from the repository's root).
 file(GLOB sources CONFIGURE_DEPENDS tests/golden_*_test.cc)

@@ -8,17 +8,6 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// A directory of a made model, shared by the tests of one process.
-const std::string& tiny_model() {
-  static const TemporaryFolder folder;
-  static const std::string path = [] {
-    const std::string out = folder.path() + "/tiny";
-    EXPECT_EQ(run_program({"make-model", "--preset", "tiny", "--out", out}).exit_code, 0);
-    return out;
-  }();
-  return path;
-}
-
 void expect_refused(const Arguments& arguments, int exit_code, const Arguments& parts, const std::string& input = "x") {
   const ProgramResult result = run_program(arguments, {.input = input});
   EXPECT_EQ(result.exit_code, exit_code) << result.err;
@@ -81,6 +70,7 @@ TEST(CliRefusals, UnknownNamesComeWithTheNearestKnownOne) {
 TEST(CliRefusals, ValuesOutOfRangeNameOptionValueAndLimit) {
   expect_refused(generate({"--max-tokens", "0"}), 2, {"--max-tokens 0", "1 to"});
   expect_refused(generate({"--temperature", "-1"}), 2, {"--temperature -1", "0 to 100"});
+  expect_refused(generate({"--top-p", "0"}), 2, {"--top-p 0", "above 0"});
   expect_refused(generate({"--block-size", "100"}), 2, {"--block-size 100", "128, 256"});
   expect_refused(generate({"--pool-size", "1000"}), 2, {"--pool-size 1000", "--num-ways 16", "512", "1024"});
   expect_refused(generate({"--dtype", "float16"}), 2, {"--dtype float16", "float32, bfloat16, auto"});

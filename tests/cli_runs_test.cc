@@ -13,20 +13,6 @@ namespace {
 using Arguments = std::vector<std::string>;
 using base::Json;
 
-const TemporaryFolder& shared_folder() {
-  static const TemporaryFolder folder;
-  return folder;
-}
-
-const std::string& tiny_model() {
-  static const std::string path = [] {
-    const std::string out = shared_folder().path() + "/tiny";
-    EXPECT_EQ(run_program({"make-model", "--preset", "tiny", "--seed", "5", "--out", out}).exit_code, 0);
-    return out;
-  }();
-  return path;
-}
-
 const std::string kPrompt = "In the beginning was a long line of text, and the text was about 80 tokens long.";
 
 ProgramResult generate(const Arguments& more, const ProgramOptions& options = {}) {

@@ -17,8 +17,7 @@ namespace {
 
 using base::Json;
 
-constexpr const char* kFields[] = {"plan",          "misses", "actual",  "selection_tag",
-                                   "token_of_slot", "cursor", "pool_tag"};
+constexpr const char* kFields[] = {"plan", "misses", "actual", "selection_tag", "token_of_slot", "cursor", "pool_tag"};
 
 using Values = std::vector<int32_t>;
 using Fields = std::map<std::string, Values>;
@@ -68,8 +67,16 @@ Values ints(const Json& json) {
 
 GoldenCase parse_case(const Json& json, const std::string& name) {
   const auto number = [&](const char* key) { return static_cast<int32_t>(json.at(key, name).as_int(key)); };
-  GoldenCase c{name,           number("batch"),    number("q_len"),    number("topk"), number("pool"),
-               number("ways"), number("id_range"), number("full_seq"), {},             {},
+  GoldenCase c{name,
+               number("batch"),
+               number("q_len"),
+               number("topk"),
+               number("pool"),
+               number("ways"),
+               number("id_range"),
+               number("full_seq"),
+               {},
+               {},
                {}};
   for (const Json& step : json.at("steps", name).as_array()) {
     c.step_topk.push_back(ints(step.at("topk", name)));

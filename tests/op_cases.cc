@@ -7,17 +7,18 @@ namespace {
 
 // How a list is drawn. Ids are positions up to the query's own, but for what a case asks for.
 struct Draw {
-  int32_t reuse_percent = 60;      // entries taken from the request's earlier lists
-  int32_t duplicate_percent = 0;   // entries repeated within the list, and taken from the other queries of the row
-  int32_t future_percent = 0;      // entries after the query's own position
-  int32_t stride = 1;              // ids are multiples of this
-  int32_t below = 1 << 30;         // ids are below this
-  int32_t list_len = 1 << 30;      // at most this many ids before the -1
+  int32_t reuse_percent = 60;     // entries taken from the request's earlier lists
+  int32_t duplicate_percent = 0;  // entries repeated within the list, and taken from the other queries of the row
+  int32_t future_percent = 0;     // entries after the query's own position
+  int32_t stride = 1;             // ids are multiples of this
+  int32_t below = 1 << 30;        // ids are below this
+  int32_t list_len = 1 << 30;     // at most this many ids before the -1
 };
 
 class CaseBuilder {
  public:
-  CaseBuilder(std::string name, const OpGeometry& geometry) : case_{std::move(name), geometry, {}}, random_(geometry.seed) {}
+  CaseBuilder(std::string name, const OpGeometry& geometry)
+      : case_{std::move(name), geometry, {}}, random_(geometry.seed) {}
 
   OpGeometry& geometry() { return case_.geometry; }
 

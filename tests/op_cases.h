@@ -35,10 +35,10 @@ struct OpGeometry {
 struct OpStep {
   std::vector<int32_t> resets;  // cache slots that get a new request before the step
   int32_t num_rows = 1;
-  std::vector<int32_t> cache_slot, seq_len, spilled_len;  // [max_rows]
-  std::vector<int32_t> topk;                              // [max_rows, q_len, topk]
-  std::vector<std::pair<int32_t, ops::RequestStatus>> failed;          // cache slots failed by something else
-  std::vector<std::pair<int32_t, int32_t>> missing_blocks;             // (cache slot, logical block) unmapped from here on
+  std::vector<int32_t> cache_slot, seq_len, spilled_len;       // [max_rows]
+  std::vector<int32_t> topk;                                   // [max_rows, q_len, topk]
+  std::vector<std::pair<int32_t, ops::RequestStatus>> failed;  // cache slots failed by something else
+  std::vector<std::pair<int32_t, int32_t>> missing_blocks;     // (cache slot, logical block) unmapped from here on
 };
 
 struct OpCase {
@@ -64,8 +64,8 @@ struct Region {
   bool workspace;  // contents between operations are nobody's business
 };
 
-// All memory of one layer group and its operators, run step by step with the host's part done by the test. The rows have
-// contents that tell (cache slot, request, layer, position) apart.
+// All memory of one layer group and its operators, run step by step with the host's part done by the test. The rows
+// have contents that tell (cache slot, request, layer, position) apart.
 class OpWorld {
  public:
   OpWorld(const OpGeometry& geometry, const OpSet& ops);

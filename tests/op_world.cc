@@ -143,8 +143,7 @@ std::vector<OpWorld::Call> OpWorld::calls() {
     list.push_back(make_call(fmt::format("serve {}", layer), ops_.serve, serve_params(layer), true));
   }
   for (int32_t layer = geometry_.num_layers - 1; layer >= 0; --layer) {
-    list.push_back(
-        make_call(fmt::format("install {}", layer), ops_.install, install_params(layer, layer == 0), false));
+    list.push_back(make_call(fmt::format("install {}", layer), ops_.install, install_params(layer, layer == 0), false));
   }
   return list;
 }
@@ -181,8 +180,8 @@ void OpWorld::run(const Call& call) {
     tidepool_check(!call.asynchronous || done_.unfinished_pieces() == static_cast<uint64_t>(pieces - 1 - i),
                    "{}: piece {} did not finish exactly once", call.name, order[static_cast<size_t>(i)]);
   }
-  tidepool_check(done_.completed() == completed + (call.asynchronous ? 1 : 0),
-                 "{}: its event was not completed once", call.name);
+  tidepool_check(done_.completed() == completed + (call.asynchronous ? 1 : 0), "{}: its event was not completed once",
+                 call.name);
 }
 
 void OpWorld::run_step(const OpStep& step) {
@@ -195,7 +194,7 @@ void OpWorld::run_step(const OpStep& step) {
 
 ops::GroupState OpWorld::state() const {
   auto& self = const_cast<OpWorld&>(*this);
-  return {self.slot_of_token.data(), self.token_of_slot.data(), self.cursor.data(),  geometry_.num_cache_slots,
+  return {self.slot_of_token.data(), self.token_of_slot.data(), self.cursor.data(), geometry_.num_cache_slots,
           geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0};
 }
 

@@ -1,5 +1,5 @@
-// The operators on the executor's streams: install and spill on the side stream, a store that delays and reorders, random
-// schedules, order checks on. Every step ends as the reference, run alone, ends it.
+// The operators on the executor's streams: install and spill on the side stream, a store that delays and reorders,
+// random schedules, order checks on. Every step ends as the reference, run alone, ends it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,7 +71,8 @@ void expect_same_on_streams(const OpCase& c, uint64_t seed, int num_threads, boo
     store.mark_written(0, layer, 0, got.store().num_records());
   }
   StreamEvents events;
-  Executor executor({.num_threads = num_threads, .schedule = device::Schedule::kRandom, .seed = seed, .check_order = true});
+  Executor executor(
+      {.num_threads = num_threads, .schedule = device::Schedule::kRandom, .seed = seed, .check_order = true});
   if (own_thread) {
     store.start_thread();
   } else {
@@ -105,8 +106,9 @@ TEST(OpsOnStreams, TwoThreadsAndAStoreWithItsOwnThreadChangeNothing) {
 // The sentence with which a push is refused when an order is left out; "" when nothing is refused.
 std::string refusal(LeaveOut leave_out) {
   const auto cases = op_cases();
-  const OpCase& c = *std::find_if(cases.begin(), cases.end(),
-                                  [](const OpCase& each) { return each.name.starts_with("three requests with q_len 2"); });
+  const OpCase& c = *std::find_if(cases.begin(), cases.end(), [](const OpCase& each) {
+    return each.name.starts_with("three requests with q_len 2");
+  });
   OpWorld world(c.geometry, cpu_ops());
   DelayedRowStore store(world.store(), {});
   StreamEvents events;

@@ -94,6 +94,17 @@ ProgramResult run_program(const std::vector<std::string>& arguments, const Progr
   return result;
 }
 
+const std::string& tiny_model() {
+  static const TemporaryFolder folder;
+  static const std::string path = [] {
+    const std::string out = folder.path() + "/tiny";
+    const ProgramResult made = run_program({"make-model", "--preset", "tiny", "--seed", "5", "--out", out});
+    tidepool_check(made.exit_code == 0, "{}", made.err);
+    return out;
+  }();
+  return path;
+}
+
 TemporaryFolder::TemporaryFolder() {
   path_ = (fs::temp_directory_path() / "tidepool-test-XXXXXX").string();
   tidepool_check(mkdtemp(path_.data()) != nullptr, "no temporary folder");

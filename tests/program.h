@@ -26,6 +26,9 @@ struct ProgramOptions {
 
 ProgramResult run_program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
 
+// A checkpoint that `make-model --preset tiny` made, once per process.
+const std::string& tiny_model();
+
 // A folder of its own below the system's temporary one, removed at the end.
 class TemporaryFolder {
  public:

@@ -102,8 +102,8 @@ void DelayedRowStore::add(const RowTransfer& transfer, device::Event& done, bool
   request->done = &done;
   request->is_store = is_store;
   request->number = issued_++;
-  request->fails = transfer.count > 0 &&
-                   (options_.fails ? options_.fails(transfer, is_store) : percent() < options_.fail_percent);
+  request->fails =
+      transfer.count > 0 && (options_.fails ? options_.fails(transfer, is_store) : percent() < options_.fail_percent);
   for (int32_t i = 0; i < transfer.count; ++i) {
     request->order.push_back(i);
     const int32_t index = transfer.copies[i].record;
@@ -162,8 +162,8 @@ void DelayedRowStore::complete(size_t index) {
       --state.reads;
     }
   }
-  reordered_ += std::any_of(waiting_.begin(), waiting_.end(),
-                            [&](const auto& other) { return other->number < request.number; });
+  reordered_ +=
+      std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& other) { return other->number < request.number; });
   ++completed_;
   device::Event* done = request.done;
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(index));

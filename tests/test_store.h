@@ -1,8 +1,9 @@
 // Host stores for tests.
 //
 // MemoryRowStore: plain arrays; every copy is done before the call returns.
-// DelayedRowStore: delays, reorders and fails the requests of a store behind it, and checks that no record is read before
-// its write was complete. Who makes the delayed requests move: pump() on the host thread, or a thread of its own.
+// DelayedRowStore: delays, reorders and fails the requests of a store behind it, and checks that no record is read
+// before its write was complete. Who makes the delayed requests move: pump() on the host thread, or a thread of its
+// own.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +25,8 @@ namespace tidepool::testing {
 enum class Layout { kInterleaved, kSeparate };
 inline const char* layout_name(Layout layout) { return layout == Layout::kInterleaved ? "interleaved" : "separate"; }
 
-// Memory of the rows of a group's layers, in either layout: rows of all layers next to each other, or one latent and one
-// rope tensor per layer.
+// Memory of the rows of a group's layers, in either layout: rows of all layers next to each other, or one latent and
+// one rope tensor per layer.
 class RowMemory {
  public:
   RowMemory() = default;
@@ -89,8 +90,8 @@ class DelayedRowStore : public ops::RowStore {
   // From now on a thread of the store's own moves the requests; pump() does nothing then.
   void start_thread();
 
-  // Records that hold rows without having been stored through here, and records whose rows are no longer anyone's (their
-  // block was freed): a later read without a new write is a violation.
+  // Records that hold rows without having been stored through here, and records whose rows are no longer anyone's
+  // (their block was freed): a later read without a new write is a violation.
   void mark_written(int32_t group, int32_t layer, int64_t first, int64_t count);
   void forget(int32_t group, int32_t layer, int64_t first, int64_t count);
 

@@ -132,6 +132,9 @@ class KvCache {
   const std::vector<Tile>& tiles() const { return tiles_; }  // of the chunk; empty without one, or with route off
   void stage(int32_t layer, const Tile& tile);
   void end_step();
+  // Instead of every call from before_write to end_step, when the step's operations were pushed as a replay of an earlier
+  // step with the same row counts.
+  void end_replayed_step() { ++marks_pushed_; }
 
   // Where attention finds rows. Decode rows: row m at decode_locations() + m * topk, lengths as selected. Route off: all rows
   // of the step there. Chunk rows (select): chunk_locations() + (m - num_decode) * topk.
@@ -147,6 +150,7 @@ class KvCache {
   // --- state ---
   // The request's status after a step; kOk or the reason it must end.
   ops::RequestStatus status(int32_t cache_slot) const;
+  const int32_t* status_word(int32_t cache_slot) const { return &status_[static_cast<size_t>(cache_slot)]; }
   int32_t spilled_len(int32_t cache_slot) const { return spilled_len_[static_cast<size_t>(cache_slot)]; }
   // Counters of a slot since open(), by group. Waits for the side streams.
   std::vector<Counts> slot_counts(int32_t cache_slot);

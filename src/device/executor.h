@@ -15,11 +15,12 @@
 // (streams, events, host synchronization); two operations that may touch the same bytes, one of them writing, with no
 // order between them, throw Error from push, naming both operations and the range; the operation is then not pushed. An
 // asynchronous operation counts until its event is waited for, also for later operations of its own stream. The host
-// itself is ordered by synchronize/query. declare() is called while pushing: it may read what the host has written for
-// the step, and nothing that operations write. With a protected arena (memory.h) only what an operation declared is
-// accessible while it runs, for an asynchronous one until its event completes; operations then run one at a time.
-// declare() is called again before the operation runs, with the arena closed; num_pieces and cost with the declared
-// ranges open.
+// itself is ordered by synchronize/query/observe. declare() is called while pushing: it may read what the host has
+// written for the step, and nothing that operations write.
+//
+// With a protected arena (memory.h) only what an operation declared is accessible while it runs, for an asynchronous
+// one until its event completes; operations then run one at a time. declare() is called again before the operation
+// runs, with the arena closed; num_pieces and cost with the declared ranges open.
 //
 // Failures of an operation are status words in memory; an operation never throws. A wait that nobody can end (the
 // record was pushed to another executor, and no asynchronous operation is in flight on the event) throws Error from

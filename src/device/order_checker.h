@@ -4,7 +4,9 @@
 // or the host is known to come after. An operation comes after everything pushed earlier on its stream, after what its
 // stream waited for, and after what the host had seen complete when it pushed it. An asynchronous operation lasts until
 // its event completes: only who waited for that event (or learnt it from someone who did) comes after it, not even its
-// own stream. What the host has seen complete is forgotten. Thread safety: one thread.
+// own stream. What the host has seen complete is forgotten at once, and so comes before everything pushed later.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <array>

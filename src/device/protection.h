@@ -2,7 +2,9 @@
 // flight declared until their events complete.
 //
 // Calls declare() while everything else is closed: declare may read only memory outside protected arenas. num_pieces
-// and cost are called with the declared ranges open. Thread safety: one thread.
+// and cost are called with the declared ranges open.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -219,8 +220,17 @@ void EngineImpl::schedule(StepResult& result) {
 void EngineImpl::run_step() {
   cache_->begin_step(rows_);
   model_->begin_step(rows_, tokens_);
-  model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr);
-  cache_->end_step();
+  const bool decodes_only = rows_.chunk.count == 0;
+  if (decodes_only && replay_ != nullptr) {
+    executor_->replay(*replay_);
+    cache_->end_replayed_step();
+  } else {
+    const bool captures = decodes_only && capture_ != nullptr;
+    if (captures) executor_->begin_capture(*std::exchange(capture_, nullptr));
+    model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr);
+    cache_->end_step();
+    if (captures) executor_->end_capture();
+  }
   executor_->synchronize(device::kMainStream);
 }
 

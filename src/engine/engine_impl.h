@@ -37,6 +37,12 @@ class EngineImpl {
   CacheStats stats();
   CacheStats stats(RequestId request);
 
+  // The operations of the next step without a prompt chunk are also appended to `list`.
+  void capture_next_decode_step(device::OpList* list) { capture_ = list; }
+  // From now on steps without a prompt chunk replay `list` (captured from a step with as many decode rows) instead of
+  // pushing their operations; null ends it. Not owned.
+  void replay_decode_steps(const device::OpList* list) { replay_ = list; }
+
   const ModelInfo& info() const { return info_; }
   const model::Config& config() const { return config_; }
   model::DsaModel& model() { return *model_; }
@@ -83,6 +89,8 @@ class EngineImpl {
   std::vector<engine::Request*> row_request_;    // of each row of the step
   std::vector<engine::Request*> logit_request_;  // who gets a token from logit row i; null: only recorded
   model::Taps taps_;
+  device::OpList* capture_ = nullptr;
+  const device::OpList* replay_ = nullptr;
   std::vector<int32_t> sample_ids_;
   std::vector<double> sample_p_;
 };

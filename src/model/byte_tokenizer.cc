@@ -10,7 +10,9 @@ constexpr int32_t kMaxFillers = 65536;
 // The character that byte-level BPE (GPT-2) writes for a byte: printable Latin-1 bytes stand for themselves, the others
 // get the code points from 256 on, in order.
 int32_t character_of_byte(int32_t byte) {
-  auto is_printable = [](int32_t b) { return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff); };
+  auto is_printable = [](int32_t b) {
+    return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
+  };
   if (is_printable(byte)) return byte;
   int32_t next = 256;
   for (int32_t b = 0; b < byte; ++b) next += is_printable(b) ? 0 : 1;
@@ -23,7 +25,8 @@ std::string utf8(int32_t character) {  // below 0x800
 }
 
 base::Json byte_level() {
-  return base::JsonObject{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  return base::JsonObject{
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
 }
 
 }  // namespace
@@ -42,14 +45,10 @@ std::string byte_tokenizer_json(int32_t vocab_size) {
                                       {"byte_fallback", false},
                                       {"vocab", std::move(vocab)},
                                       {"merges", base::Json::array()}};
-  base::Json tokenizer = base::JsonObject{{"version", "1.0"},
-                                          {"truncation", nullptr},
-                                          {"padding", nullptr},
-                                          {"added_tokens", base::Json::array()},
-                                          {"normalizer", nullptr},
-                                          {"pre_tokenizer", byte_level()},
-                                          {"post_processor", nullptr},
-                                          {"decoder", byte_level()},
+  base::Json tokenizer = base::JsonObject{{"version", "1.0"},          {"truncation", nullptr},
+                                          {"padding", nullptr},        {"added_tokens", base::Json::array()},
+                                          {"normalizer", nullptr},     {"pre_tokenizer", byte_level()},
+                                          {"post_processor", nullptr}, {"decoder", byte_level()},
                                           {"model", std::move(model)}};
   return tokenizer.dump();
 }

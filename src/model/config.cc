@@ -26,15 +26,16 @@ bool is_glm(const Config& c) { return c.model_type == "glm_moe_dsa"; }
 void read_architecture(const JsonFields& f, Config& c) {
   c.model_type = f.string_or("model_type", "");
   tidepool_check(c.model_type == "glm_moe_dsa" || c.model_type == "deepseek_v32",
-                 "{}: model_type is \"{}\", only \"glm_moe_dsa\" and \"deepseek_v32\" are supported", f.what(), c.model_type);
+                 "{}: model_type is \"{}\", only \"glm_moe_dsa\" and \"deepseek_v32\" are supported", f.what(),
+                 c.model_type);
   const char* expected = is_glm(c) ? "GlmMoeDsaForCausalLM" : "DeepseekV32ForCausalLM";
   const base::Json* list = f.find("architectures");
   tidepool_check(list != nullptr, "{}: architectures is missing", f.what());
   const auto& names = list->as_array(f.name("architectures"));
   tidepool_check(names.size() == 1, "{}: architectures has {} entries, it must have one", f.what(), names.size());
   c.architecture = names[0].as_string(f.name("architectures"));
-  tidepool_check(c.architecture == expected, "{}: architectures is \"{}\", model_type \"{}\" goes with \"{}\"", f.what(),
-                 c.architecture, c.model_type, expected);
+  tidepool_check(c.architecture == expected, "{}: architectures is \"{}\", model_type \"{}\" goes with \"{}\"",
+                 f.what(), c.architecture, c.model_type, expected);
 }
 
 void read_sizes(const JsonFields& f, Config& c) {
@@ -55,13 +56,13 @@ void read_sizes(const JsonFields& f, Config& c) {
   f.require_integer("qk_head_dim", c.nope_dim + c.rope_dim, "qk_nope_head_dim + qk_rope_head_dim");
   c.index_heads = f.int32("index_n_heads", 1, kMaxHeads);
   c.index_dim = f.int32("index_head_dim", 1, kMaxWidth);
-  tidepool_check(c.index_dim >= c.rope_dim, "{}: index_head_dim is {}, it must be at least qk_rope_head_dim = {}", f.what(),
-                 c.index_dim, c.rope_dim);
+  tidepool_check(c.index_dim >= c.rope_dim, "{}: index_head_dim is {}, it must be at least qk_rope_head_dim = {}",
+                 f.what(), c.index_dim, c.rope_dim);
   c.index_topk = f.int32("index_topk", 1, kMaxVocab);
   c.max_position = f.integer_or("max_position_embeddings", is_glm(c) ? 202752 : 163840, 1, kMaxPosition);
   const int64_t widest = int64_t{1} * c.num_heads * std::max({c.nope_dim + c.rope_dim, c.nope_dim + c.v_dim});
-  tidepool_check(widest <= kMaxMatrixSide, "{}: num_attention_heads x head width is {}, the limit is {}", f.what(), widest,
-                 kMaxMatrixSide);
+  tidepool_check(widest <= kMaxMatrixSide, "{}: num_attention_heads x head width is {}, the limit is {}", f.what(),
+                 widest, kMaxMatrixSide);
   const int64_t index_width = int64_t{1} * c.index_heads * c.index_dim;
   tidepool_check(index_width <= kMaxMatrixSide, "{}: index_n_heads x index_head_dim is {}, the limit is {}", f.what(),
                  index_width, kMaxMatrixSide);
@@ -71,8 +72,8 @@ void read_experts(const JsonFields& f, Config& c) {
   c.num_experts = f.int32(f.has("n_routed_experts") ? "n_routed_experts" : "num_experts", 1, kMaxExperts);
   f.require_integer("num_experts", c.num_experts, "n_routed_experts");
   tidepool_check(int64_t{1} * c.num_layers * c.num_experts <= kMaxLayerExperts,
-                 "{}: num_hidden_layers x n_routed_experts is {}, the limit is {}", f.what(), int64_t{1} * c.num_layers * c.num_experts,
-                 kMaxLayerExperts);
+                 "{}: num_hidden_layers x n_routed_experts is {}, the limit is {}", f.what(),
+                 int64_t{1} * c.num_layers * c.num_experts, kMaxLayerExperts);
   c.num_shared_experts = f.int32_or("n_shared_experts", 1, 0, 256);
   tidepool_check(int64_t{1} * c.num_shared_experts * c.moe_intermediate_size <= kMaxWidth,
                  "{}: n_shared_experts x moe_intermediate_size is above {}", f.what(), kMaxWidth);
@@ -83,10 +84,11 @@ void read_experts(const JsonFields& f, Config& c) {
                  f.what(), c.num_experts, c.num_expert_groups);
   const int32_t per_group = c.num_experts / c.num_expert_groups;
   // A group's score is the sum of its two largest.
-  tidepool_check(c.num_expert_groups == 1 || per_group >= 2, "{}: n_group is {}, which leaves {} expert in a group, not 2",
-                 f.what(), c.num_expert_groups, per_group);
-  tidepool_check(c.expert_groups_kept <= c.num_expert_groups, "{}: topk_group is {}, the limit is n_group = {}", f.what(),
-                 c.expert_groups_kept, c.num_expert_groups);
+  tidepool_check(c.num_expert_groups == 1 || per_group >= 2,
+                 "{}: n_group is {}, which leaves {} expert in a group, not 2", f.what(), c.num_expert_groups,
+                 per_group);
+  tidepool_check(c.expert_groups_kept <= c.num_expert_groups, "{}: topk_group is {}, the limit is n_group = {}",
+                 f.what(), c.expert_groups_kept, c.num_expert_groups);
   tidepool_check(c.experts_per_token <= c.expert_groups_kept * per_group,
                  "{}: num_experts_per_tok is {}, the limit is the {} experts of topk_group = {} groups", f.what(),
                  c.experts_per_token, c.expert_groups_kept * per_group, c.expert_groups_kept);
@@ -104,8 +106,8 @@ void read_dense_layers(const JsonFields& f, Config& c) {
   const base::Json* list = f.find("mlp_layer_types");
   if (list == nullptr) return;
   const auto& types = list->as_array(f.name("mlp_layer_types"));
-  tidepool_check(types.size() == static_cast<size_t>(c.num_layers), "{}: mlp_layer_types has {} entries, num_hidden_layers is {}",
-                 f.what(), types.size(), c.num_layers);
+  tidepool_check(types.size() == static_cast<size_t>(c.num_layers),
+                 "{}: mlp_layer_types has {} entries, num_hidden_layers is {}", f.what(), types.size(), c.num_layers);
   int32_t num_dense = 0;
   bool past_dense = false;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -114,7 +116,8 @@ void read_dense_layers(const JsonFields& f, Config& c) {
                    "{}: mlp_layer_types[{}] is \"{}\", it must be \"dense\" or \"sparse\"", f.what(), i, type);
     past_dense |= type == "sparse";
     tidepool_check(type == "sparse" || !past_dense,
-                   "{}: mlp_layer_types[{}] is \"dense\" after a \"sparse\" layer, which is not supported", f.what(), i);
+                   "{}: mlp_layer_types[{}] is \"dense\" after a \"sparse\" layer, which is not supported", f.what(),
+                   i);
     num_dense += type == "dense";
   }
   tidepool_check(!has_count || num_dense == c.first_dense_layers,
@@ -127,8 +130,8 @@ std::vector<bool> full_from_list(const JsonFields& f, const char* key, const bas
   std::vector<bool> is_full;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string& type = list[i].as_string(f.name(key));
-    tidepool_check(type == "full" || type == "shared", "{}: {}[{}] is \"{}\", it must be \"full\" or \"shared\"", f.what(), key,
-                   i, type);
+    tidepool_check(type == "full" || type == "shared", "{}: {}[{}] is \"{}\", it must be \"full\" or \"shared\"",
+                   f.what(), key, i, type);
     is_full.push_back(type == "full");
   }
   return is_full;
@@ -137,8 +140,8 @@ std::vector<bool> full_from_list(const JsonFields& f, const char* key, const bas
 std::vector<bool> full_from_pattern(const JsonFields& f, const std::string& pattern) {
   std::vector<bool> is_full;
   for (char letter : pattern) {
-    tidepool_check(letter == 'F' || letter == 'S', "{}: index_topk_pattern is \"{}\", its letters must be F or S", f.what(),
-                   pattern);
+    tidepool_check(letter == 'F' || letter == 'S', "{}: index_topk_pattern is \"{}\", its letters must be F or S",
+                   f.what(), pattern);
     is_full.push_back(letter == 'F');
   }
   return is_full;
@@ -158,9 +161,10 @@ void read_indexer_types(const JsonFields& f, Config& c) {
     const int64_t offset = f.integer_or("index_skip_topk_offset", 2, 0, kMaxLayers);
     for (int64_t i = 0; i < c.num_layers; ++i) c.is_full.push_back(std::max<int64_t>(i - offset + 1, 0) % freq == 0);
   }
-  tidepool_check(c.is_full.size() == static_cast<size_t>(c.num_layers), "{}: {} has {} entries, num_hidden_layers is {}", f.what(),
-                 key, c.is_full.size(), c.num_layers);
-  tidepool_check(c.is_full[0], "{}: {} makes layer 0 a shared layer, but no layer before it owns an indexer", f.what(), key);
+  tidepool_check(c.is_full.size() == static_cast<size_t>(c.num_layers),
+                 "{}: {} has {} entries, num_hidden_layers is {}", f.what(), key, c.is_full.size(), c.num_layers);
+  tidepool_check(c.is_full[0], "{}: {} makes layer 0 a shared layer, but no layer before it owns an indexer", f.what(),
+                 key);
 }
 
 std::vector<int64_t> read_eos(const JsonFields& f, int32_t vocab_size) {
@@ -181,13 +185,15 @@ void read_quantization(const JsonFields& f, Config& c) {
   if (value == nullptr) return;
   const JsonFields q(*value, f.name("quantization_config"));
   c.quantization = q.string_or("quant_method", "");
-  tidepool_check(c.quantization == "fp8", "{}: quant_method is \"{}\", only \"fp8\" is supported", q.what(), c.quantization);
+  tidepool_check(c.quantization == "fp8", "{}: quant_method is \"{}\", only \"fp8\" is supported", q.what(),
+                 c.quantization);
   q.require_string("fmt", "e4m3");
   if (const base::Json* block = q.find("weight_block_size")) {
     const auto& sides = block->as_array(q.name("weight_block_size"));
     for (const base::Json& side : sides) {
       const int64_t width = side.as_int(q.name("weight_block_size"));
-      tidepool_check(sides.size() == 2 && width == 128, "{}: weight_block_size must be [128, 128], it holds {}", q.what(), width);
+      tidepool_check(sides.size() == 2 && width == 128, "{}: weight_block_size must be [128, 128], it holds {}",
+                     q.what(), width);
     }
   }
 }
@@ -265,7 +271,8 @@ Config Config::read(const base::Json& json, const std::string& what) {
 Config Config::read_directory(const std::string& directory) {
   const std::string path = directory + "/config.json";
   tidepool_check(std::filesystem::is_directory(directory), "{}: no such directory", directory);
-  tidepool_check(std::filesystem::exists(path), "{}: config.json is missing, so this is no Hugging Face checkpoint", directory);
+  tidepool_check(std::filesystem::exists(path), "{}: config.json is missing, so this is no Hugging Face checkpoint",
+                 directory);
   Config config = read(base::Json::parse_file(path), path);
   const std::string generation = directory + "/generation_config.json";
   if (std::filesystem::exists(generation)) {
@@ -290,17 +297,31 @@ base::Json Config::to_json() const {
   j.set("architectures", base::JsonArray{architecture});
   j.set("model_type", model_type);
   if (!dtype.empty()) j.set("dtype", dtype);
-  const std::pair<const char*, int64_t> integers[] = {
-      {"vocab_size", vocab_size}, {"hidden_size", hidden_size}, {"intermediate_size", intermediate_size},
-      {"moe_intermediate_size", moe_intermediate_size}, {"num_hidden_layers", num_layers},
-      {"num_nextn_predict_layers", num_mtp_layers}, {"first_k_dense_replace", first_dense_layers},
-      {"moe_layer_freq", moe_layer_freq}, {"num_attention_heads", num_heads}, {"num_key_value_heads", num_heads},
-      {"q_lora_rank", q_lora_rank}, {"kv_lora_rank", kv_lora_rank}, {"qk_nope_head_dim", nope_dim},
-      {"qk_rope_head_dim", rope_dim}, {"qk_head_dim", nope_dim + rope_dim}, {"v_head_dim", v_dim},
-      {"index_n_heads", index_heads}, {"index_head_dim", index_dim}, {"index_topk", index_topk},
-      {"max_position_embeddings", max_position}, {"n_routed_experts", num_experts},
-      {"n_shared_experts", num_shared_experts}, {"num_experts_per_tok", experts_per_token},
-      {"n_group", num_expert_groups}, {"topk_group", expert_groups_kept}};
+  const std::pair<const char*, int64_t> integers[] = {{"vocab_size", vocab_size},
+                                                      {"hidden_size", hidden_size},
+                                                      {"intermediate_size", intermediate_size},
+                                                      {"moe_intermediate_size", moe_intermediate_size},
+                                                      {"num_hidden_layers", num_layers},
+                                                      {"num_nextn_predict_layers", num_mtp_layers},
+                                                      {"first_k_dense_replace", first_dense_layers},
+                                                      {"moe_layer_freq", moe_layer_freq},
+                                                      {"num_attention_heads", num_heads},
+                                                      {"num_key_value_heads", num_heads},
+                                                      {"q_lora_rank", q_lora_rank},
+                                                      {"kv_lora_rank", kv_lora_rank},
+                                                      {"qk_nope_head_dim", nope_dim},
+                                                      {"qk_rope_head_dim", rope_dim},
+                                                      {"qk_head_dim", nope_dim + rope_dim},
+                                                      {"v_head_dim", v_dim},
+                                                      {"index_n_heads", index_heads},
+                                                      {"index_head_dim", index_dim},
+                                                      {"index_topk", index_topk},
+                                                      {"max_position_embeddings", max_position},
+                                                      {"n_routed_experts", num_experts},
+                                                      {"n_shared_experts", num_shared_experts},
+                                                      {"num_experts_per_tok", experts_per_token},
+                                                      {"n_group", num_expert_groups},
+                                                      {"topk_group", expert_groups_kept}};
   for (const auto& [key, value] : integers) j.set(key, value);
   j.set("indexer_types", indexer_types_json(*this));
   j.set("index_share_for_mtp_iteration", index_share_for_mtp_iteration);

@@ -45,13 +45,16 @@ struct Config {
   bool norm_topk_prob = true;
   double routed_scaling_factor = 1.0;
   double rms_norm_eps = 1e-5;
-  double latent_norm_eps = 1e-6;  // of q_a_layernorm and kv_a_layernorm: what transformers uses, whatever rms_norm_eps is
+  double latent_norm_eps =
+      1e-6;  // of q_a_layernorm and kv_a_layernorm: what transformers uses, whatever rms_norm_eps is
   std::vector<int64_t> eos_ids;
   std::string dtype;         // as the file says; for information
   std::string quantization;  // quantization_config.quant_method or ""
   bool tie_word_embeddings = false;
 
-  bool is_moe(int32_t layer) const { return layer >= first_dense_layers && (layer - first_dense_layers) % moe_layer_freq == 0; }
+  bool is_moe(int32_t layer) const {
+    return layer >= first_dense_layers && (layer - first_dense_layers) % moe_layer_freq == 0;
+  }
   int32_t row_values() const { return kv_lora_rank + rope_dim; }
   // Softmax scale of attention: (nope + rope)^-0.5, times m^2 where yarn has mscale_all_dim;
   // m = 0.1 mscale_all_dim ln(factor) + 1.

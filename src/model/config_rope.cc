@@ -17,8 +17,8 @@ double yarn_mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 
 // `rope_type` or its older name `type`; "default" when neither is there.
 std::string rope_type(const JsonFields& rope) {
   const std::string type = rope.string_or(rope.has("rope_type") ? "rope_type" : "type", "default");
-  tidepool_check(type == "default" || type == "yarn", "{}: rope_type is \"{}\", only \"default\" and \"yarn\" are supported",
-                 rope.what(), type);
+  tidepool_check(type == "default" || type == "yarn",
+                 "{}: rope_type is \"{}\", only \"default\" and \"yarn\" are supported", rope.what(), type);
   return type;
 }
 
@@ -29,8 +29,8 @@ RopeScaling read_yarn(const JsonFields& rope, int64_t max_position) {
   yarn.factor = rope.number_or("factor", static_cast<double>(max_position) / yarn.original_max_position, 1, kMaxFactor);
   yarn.beta_fast = rope.number_or("beta_fast", 32, 1e-6, kMaxFactor);
   yarn.beta_slow = rope.number_or("beta_slow", 1, 1e-6, kMaxFactor);
-  tidepool_check(yarn.beta_fast >= yarn.beta_slow, "{}: beta_fast is {}, it must not be below beta_slow = {}", rope.what(),
-                 yarn.beta_fast, yarn.beta_slow);
+  tidepool_check(yarn.beta_fast >= yarn.beta_slow, "{}: beta_fast is {}, it must not be below beta_slow = {}",
+                 rope.what(), yarn.beta_fast, yarn.beta_slow);
   yarn.mscale = rope.number_or("mscale", 0, 0, 1e3);
   yarn.mscale_all_dim = rope.number_or("mscale_all_dim", 0, 0, 1e3);
   yarn.attention_factor = rope.number_or("attention_factor", 0, 0, 1e3);
@@ -75,7 +75,8 @@ void read_rope(const JsonFields& fields, Config& config) {
     const JsonFields rope(*value, fields.what() + ": " + key);
     take_theta(rope);
     const RopeScaling read = rope_type(rope) == "yarn" ? read_yarn(rope, config.max_position) : RopeScaling{};
-    tidepool_check(!scaling || *scaling == read, "{}: rope_parameters and rope_scaling contradict each other", fields.what());
+    tidepool_check(!scaling || *scaling == read, "{}: rope_parameters and rope_scaling contradict each other",
+                   fields.what());
     scaling = read;
     rope.number_or("partial_rotary_factor", 1, 1, 1);
   }

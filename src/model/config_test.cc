@@ -133,13 +133,16 @@ TEST(Config, LayerGroupsStartAtTheirOwners) {
 
 TEST(Config, OldAndNewRopeSpellingReadAlike) {
   Json fresh = small_deepseek();
-  fresh.set("rope_parameters", Json::parse(R"({"rope_theta": 10000.0, "rope_type": "yarn", "factor": 40, "beta_fast": 32,
-    "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})", "rope"));
+  fresh.set("rope_parameters",
+            Json::parse(R"({"rope_theta": 10000.0, "rope_type": "yarn", "factor": 40, "beta_fast": 32,
+    "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})",
+                        "rope"));
   Json old = small_deepseek();
   old.set("rope_parameters", nullptr);
   old.set("rope_theta", 10000);
   old.set("rope_scaling", Json::parse(R"({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
-    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})", "rope"));
+    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096})",
+                                      "rope"));
   EXPECT_EQ(read(fresh), read(old));
 }
 
@@ -160,8 +163,8 @@ TEST(Config, YarnFrequenciesAndScaleOfDeepSeek) {
   const auto inv_freq = c.rope_inv_freq();
   ASSERT_EQ(inv_freq.size(), 32u);
   EXPECT_EQ(inv_freq[0], 1.0f);
-  EXPECT_NEAR(inv_freq[10], 0.056234132519034905, 1e-8);  // the last that yarn leaves alone
-  EXPECT_NEAR(inv_freq[15], 0.008334508951020777, 2e-9);  // on the ramp
+  EXPECT_NEAR(inv_freq[10], 0.056234132519034905, 1e-8);   // the last that yarn leaves alone
+  EXPECT_NEAR(inv_freq[15], 0.008334508951020777, 2e-9);   // on the ramp
   EXPECT_NEAR(inv_freq[23], 3.33380358040831e-05, 1e-11);  // the first that is divided by the factor
   EXPECT_NEAR(inv_freq[31], 3.33380358040831e-06, 1e-12);
   EXPECT_NEAR(c.attention_scale(), 0.1352337788608801, 1e-15);
@@ -171,7 +174,8 @@ TEST(Config, YarnFrequenciesAndScaleOfDeepSeek) {
 TEST(Config, YarnWithoutMscaleAllDimScalesTheTablesInstead) {
   Json json = small();
   json.set("rope_parameters", Json::parse(R"({"rope_theta": 10000, "rope_type": "yarn", "factor": 4,
-    "original_max_position_embeddings": 1024})", "rope"));
+    "original_max_position_embeddings": 1024})",
+                                          "rope"));
   const Config c = read(json);
   EXPECT_DOUBLE_EQ(c.attention_scale(), 1 / std::sqrt(40.0));
   EXPECT_DOUBLE_EQ(c.rope_attention_factor(), 0.1 * std::log(4.0) + 1);
@@ -199,10 +203,10 @@ TEST(Config, AbsentDirectoryOrFileIsRefused) {
 }
 
 TEST(Config, EveryFieldThatDecidesShapesMustBeThere) {
-  for (const char* key : {"architectures", "vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size",
-                          "num_hidden_layers", "num_attention_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
-                          "qk_rope_head_dim", "v_head_dim", "index_n_heads", "index_head_dim", "index_topk",
-                          "n_routed_experts", "num_experts_per_tok"}) {
+  for (const char* key :
+       {"architectures", "vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+        "index_n_heads", "index_head_dim", "index_topk", "n_routed_experts", "num_experts_per_tok"}) {
     const std::string said = refusal(with(key, nullptr));
     EXPECT_NE(said.find("is missing"), std::string::npos) << key << ": " << said;
     EXPECT_NE(said.find("DIR/config.json"), std::string::npos) << key << ": " << said;
@@ -261,7 +265,8 @@ TEST(Config, ContradictionsAndUnknownValuesAreRefused) {
       {"theta", "rope_parameters", JsonObject{{"rope_theta", -1}, {"rope_type", "default"}}, "rope_theta is -1"},
       {"two thetas", "rope_theta", 10000, "in one place"},
       {"quantization", "quantization_config", JsonObject{{"quant_method", "awq"}, {"bits", 4}}, "\"awq\""},
-      {"block", "quantization_config", Json::parse(R"({"quant_method": "fp8", "weight_block_size": [64, 64]})", "q"), "64"},
+      {"block", "quantization_config", Json::parse(R"({"quant_method": "fp8", "weight_block_size": [64, 64]})", "q"),
+       "64"},
   };
   for (const BadField& bad : cases) {
     const std::string said = refusal(with(bad.key, bad.value));

@@ -33,11 +33,16 @@ int64_t find(const std::byte* data, uint64_t num_values) {
 
 int64_t first_non_finite(const std::byte* data, DType type, uint64_t num_values) {
   switch (type) {
-    case DType::kF32: return find<uint32_t, 0x7f800000u>(data, num_values);
-    case DType::kBF16: return find<uint16_t, 0x7f80u>(data, num_values);
-    case DType::kF16: return find<uint16_t, 0x7c00u>(data, num_values);
-    case DType::kF8E4M3: return find<uint8_t, 0x7fu>(data, num_values);
-    default: return -1;
+    case DType::kF32:
+      return find<uint32_t, 0x7f800000u>(data, num_values);
+    case DType::kBF16:
+      return find<uint16_t, 0x7f80u>(data, num_values);
+    case DType::kF16:
+      return find<uint16_t, 0x7c00u>(data, num_values);
+    case DType::kF8E4M3:
+      return find<uint8_t, 0x7fu>(data, num_values);
+    default:
+      return -1;
   }
 }
 

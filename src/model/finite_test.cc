@@ -15,10 +15,11 @@ struct BadBits {
 };
 
 TEST(FirstNonFinite, FindsEveryKindOfBadValueAtEveryPlace) {
-  const BadBits cases[] = {{DType::kF32, {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0xffffffffu}, 0x7f7fffffu},
-                           {DType::kBF16, {0x7f80u, 0xff80u, 0x7fc0u, 0x7f81u}, 0x7f7fu},
-                           {DType::kF16, {0x7c00u, 0xfc00u, 0x7e00u}, 0x7bffu},
-                           {DType::kF8E4M3, {0x7fu, 0xffu}, 0x7eu}};
+  const BadBits cases[] = {
+      {DType::kF32, {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u, 0xffffffffu}, 0x7f7fffffu},
+      {DType::kBF16, {0x7f80u, 0xff80u, 0x7fc0u, 0x7f81u}, 0x7f7fu},
+      {DType::kF16, {0x7c00u, 0xfc00u, 0x7e00u}, 0x7bffu},
+      {DType::kF8E4M3, {0x7fu, 0xffu}, 0x7eu}};
   for (const BadBits& c : cases) {
     const size_t size = dtype_bytes(c.type);
     for (size_t count : {size_t{1}, size_t{31}, size_t{2048}, size_t{5000}}) {

@@ -12,11 +12,11 @@ namespace tidepool::model {
 
 struct ModelInfo {
   Config config;
-  uint64_t parameters = 0;          // of the tensors that are there: MTP layer included, scales and router biases not
+  uint64_t parameters = 0;  // of the tensors that are there: MTP layer included, scales and router biases not
   uint64_t router_bias_values = 0;
-  uint64_t weight_bytes = 0;        // of all tensors in the files
-  uint64_t row_bytes = 0;           // one KV row in bf16: (Rk + dr) x 2
-  uint64_t kv_bytes_per_token = 0;  // rows of all layers but MTP
+  uint64_t weight_bytes = 0;               // of all tensors in the files
+  uint64_t row_bytes = 0;                  // one KV row in bf16: (Rk + dr) x 2
+  uint64_t kv_bytes_per_token = 0;         // rows of all layers but MTP
   uint64_t index_key_bytes_per_token = 0;  // index keys in bf16: Di x 2 for each full layer but MTP
   int32_t mtp_layers = 0;                  // 0 when the files hold none, whatever config.json says
   std::string quantization;                // "none", or "fp8" when a matrix is stored so

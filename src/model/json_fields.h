@@ -35,7 +35,9 @@ class JsonFields {
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max) const {
     return has(key) ? integer(key, min, max) : fallback;
   }
-  int32_t int32(const char* key, int32_t min, int32_t max) const { return static_cast<int32_t>(integer(key, min, max)); }
+  int32_t int32(const char* key, int32_t min, int32_t max) const {
+    return static_cast<int32_t>(integer(key, min, max));
+  }
   int32_t int32_or(const char* key, int32_t fallback, int32_t min, int32_t max) const {
     return has(key) ? int32(key, min, max) : fallback;
   }

@@ -106,7 +106,8 @@ std::vector<Shard> cut_shards(const std::vector<Output>& outputs, uint64_t shard
     shards.back().last = i + 1;
   }
   for (size_t i = 0; i < shards.size(); ++i) {
-    shards[i].file = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    shards[i].file = shards.size() == 1 ? "model.safetensors"
+                                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
   }
   return shards;
 }
@@ -134,7 +135,8 @@ class Fp8Rounder {
 };
 
 // Values [begin, end) of one tensor, in its type.
-std::vector<std::byte> generate(const Output& output, uint64_t seed, int64_t begin, int64_t end, const Fp8Rounder& rounder) {
+std::vector<std::byte> generate(const Output& output, uint64_t seed, int64_t begin, int64_t end,
+                                const Fp8Rounder& rounder) {
   const RandomValues random(seed, output.info.name);
   std::vector<std::byte> bytes(static_cast<size_t>(end - begin) * dtype_bytes(output.info.type));
   for (int64_t i = begin; i < end; ++i) {
@@ -164,8 +166,9 @@ void check_disk_space(const std::string& on, const std::string& directory, uint6
   struct statvfs status;
   if (::statvfs(on.c_str(), &status) != 0) return;  // then writing will tell
   const uint64_t free_bytes = static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
-  tidepool_check(bytes <= free_bytes, "{}: the weights take {} bytes, but the disk has {} bytes free (sparse writes none)",
-                 directory, bytes, free_bytes);
+  tidepool_check(bytes <= free_bytes,
+                 "{}: the weights take {} bytes, but the disk has {} bytes free (sparse writes none)", directory, bytes,
+                 free_bytes);
 }
 
 // Counts what has been written and reports it from one thread.
@@ -207,7 +210,8 @@ uint64_t write_shard(const std::vector<Output>& outputs, const Shard& shard, con
     const Piece& piece = pieces[static_cast<size_t>(i)];
     const Output& output = outputs[shard.first + piece.tensor];
     const auto bytes = generate(output, options.seed, piece.begin, piece.end, rounder);
-    writer.write(piece.tensor, static_cast<uint64_t>(piece.begin) * dtype_bytes(output.info.type), bytes.data(), bytes.size());
+    writer.write(piece.tensor, static_cast<uint64_t>(piece.begin) * dtype_bytes(output.info.type), bytes.data(),
+                 bytes.size());
     progress.add(bytes.size());
   });
   const uint64_t file_bytes = writer.file_bytes();

@@ -15,8 +15,8 @@ namespace {
 
 using testing::error_of;
 using testing::read_file;
-using testing::Tensor;
 using testing::TemporaryDirectory;
+using testing::Tensor;
 
 TEST(MakeModel, TheResultDependsOnTheSeedAndNotOnThreads) {
   TemporaryDirectory directory;
@@ -87,7 +87,8 @@ TEST(MakeModel, ABigModelIsCutIntoShardsWithTheSameValues) {
 
 TEST(MakeModel, PublishedModelsAreRefusedWhereTheDiskIsTooSmallForThem) {
   TemporaryDirectory directory;
-  EXPECT_SAYS(error_of([&] { make_model(preset_config("glm-5.2"), directory / "m", {}); }), "1506659919872 bytes", "bytes free");
+  EXPECT_SAYS(error_of([&] { make_model(preset_config("glm-5.2"), directory / "m", {}); }), "1506659919872 bytes",
+              "bytes free");
   EXPECT_EQ(directory.num_entries(), 0u);
 }
 
@@ -96,7 +97,8 @@ TEST(MakeModel, ADirectoryThatHoldsSomethingIsNotTouched) {
   testing::write_file(directory / "file", "kept");
   EXPECT_SAYS(error_of([&] { make_model(preset_config("tiny"), directory.path(), {}); }), "not an empty directory");
   EXPECT_SAYS(error_of([&] { make_model(preset_config("tiny"), directory / "file", {}); }), "not an empty directory");
-  EXPECT_SAYS(error_of([&] { make_model(preset_config("tiny"), directory / "no/such", {}); }), "no/such", "cannot be created");
+  EXPECT_SAYS(error_of([&] { make_model(preset_config("tiny"), directory / "no/such", {}); }), "no/such",
+              "cannot be created");
   EXPECT_EQ(read_file(directory / "file"), "kept");
   EXPECT_EQ(directory.num_entries(), 1u);
   std::filesystem::create_directory(directory / "empty");
@@ -126,8 +128,8 @@ TEST(MakeModel, TheTokenizerHasOneTokenPerByte) {
   const auto& vocab = json.at("model").at("vocab").as_object();
   ASSERT_EQ(vocab.size(), 300u);
   EXPECT_EQ(json.at("model").at("vocab").at("A").as_int(), 65);
-  EXPECT_EQ(json.at("model").at("vocab").at("\u0120").as_int(), 32);   // the space
-  EXPECT_EQ(json.at("model").at("vocab").at("\u010a").as_int(), 10);   // the newline
+  EXPECT_EQ(json.at("model").at("vocab").at("\u0120").as_int(), 32);    // the space
+  EXPECT_EQ(json.at("model").at("vocab").at("\u010a").as_int(), 10);    // the newline
   EXPECT_EQ(json.at("model").at("vocab").at("\u0143").as_int(), 0xad);  // the last byte without a printable character
   EXPECT_EQ(json.at("model").at("vocab").at("\u00ff").as_int(), 0xff);
   EXPECT_EQ(json.at("model").at("merges").as_array().size(), 0u);
@@ -145,7 +147,8 @@ TEST(Info, DescribesATinyModel) {
   EXPECT_EQ(info.mtp_layers, 1);
   EXPECT_EQ(info.quantization, "none");
   const std::string json = info.to_json().dump();
-  EXPECT_SAYS(json, "\"layer_groups\":[[0],[1],[2,3,4,5],[6,7]]", "\"indexer_types\":[\"full\",\"full\",\"full\",\"shared\"");
+  EXPECT_SAYS(json, "\"layer_groups\":[[0],[1],[2,3,4,5],[6,7]]",
+              "\"indexer_types\":[\"full\",\"full\",\"full\",\"shared\"");
 }
 
 TEST(Info, SeesFp8InTheFiles) {
@@ -161,9 +164,12 @@ TEST(Info, DescribesThePublishedModelsFromHeadersAndHoles) {
   TemporaryDirectory directory;
   MakeModelOptions options;
   options.sparse = true;
-  const struct { const char* name; uint64_t parameters, kv, index_keys; } cases[] = {
-      {"glm-5.2", 753'329'921'024, 89'856, 5'376}, {"glm-5", 753'864'119'552, 89'856, 19'968},
-      {"deepseek-v3.2", 683'501'956'608, 70'272, 15'616}};
+  const struct {
+    const char* name;
+    uint64_t parameters, kv, index_keys;
+  } cases[] = {{"glm-5.2", 753'329'921'024, 89'856, 5'376},
+               {"glm-5", 753'864'119'552, 89'856, 19'968},
+               {"deepseek-v3.2", 683'501'956'608, 70'272, 15'616}};
   for (const auto& c : cases) {
     const MadeModel made = make_model(preset_config(c.name), directory / c.name, options);
     const ModelInfo info = describe(directory / c.name);

@@ -71,7 +71,8 @@ Config deepseek_v3_2() {
   c.is_full.assign(61, true);
   c.indexer_rope_interleave = false;
   c.rope_theta = 10'000;
-  c.rope_scaling = {.factor = 40, .original_max_position = 4096, .beta_fast = 32, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1};
+  c.rope_scaling = {
+      .factor = 40, .original_max_position = 4096, .beta_fast = 32, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1};
   c.max_position = 163840;
   c.num_expert_groups = 8;
   c.expert_groups_kept = 4;
@@ -126,7 +127,9 @@ Config peer_8l(int32_t num_heads) {
 
 }  // namespace
 
-std::vector<std::string> preset_names() { return {"tiny", "peer-8l", "peer-8l-64h", "glm-5.2", "glm-5", "deepseek-v3.2"}; }
+std::vector<std::string> preset_names() {
+  return {"tiny", "peer-8l", "peer-8l-64h", "glm-5.2", "glm-5", "deepseek-v3.2"};
+}
 
 Config preset_config(const std::string& name) {
   if (name == "tiny") return tiny();

@@ -1,5 +1,6 @@
 // Random weights that depend only on (seed, tensor name, index): the same whatever the order, the number of threads or
-// the machine. A counter-based generator (the finalizer of splitmix64, Steele et al. 2014); integers until the last step.
+// the machine. A counter-based generator (the finalizer of splitmix64, Steele et al. 2014); integers until the last
+// step.
 #pragma once
 
 #include <cstdint>

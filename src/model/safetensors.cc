@@ -60,7 +60,8 @@ TensorView read_tensor(const base::Json& json, const std::byte* data, uint64_t d
   const int64_t end = offsets[1].as_int(what + ": data_offsets");
   tidepool_check(begin >= 0 && begin <= end, "{}: data_offsets are [{}, {}], not a range", what, begin, end);
   tidepool_check(static_cast<uint64_t>(end) <= data_bytes,
-                 "{}: data_offsets are [{}, {}], but the file holds {} bytes of data: truncated?", what, begin, end, data_bytes);
+                 "{}: data_offsets are [{}, {}], but the file holds {} bytes of data: truncated?", what, begin, end,
+                 data_bytes);
   view.bytes = static_cast<uint64_t>(end - begin);
   const uint64_t expected = shape_bytes(view.shape, view.type, what);
   tidepool_check(view.bytes == expected, "{}: {} bytes of data, but shape {} of {} takes {}", what, view.bytes,
@@ -109,10 +110,10 @@ TensorMap parse_safetensors(const std::byte* data, uint64_t size, const std::str
                             std::map<std::string, std::string>* metadata) {
   tidepool_check(size >= 8, "{}: {} bytes long, too short for a safetensors header: truncated?", what, size);
   const uint64_t header_bytes = little_endian_u64(data);
-  tidepool_check(header_bytes <= kMaxHeaderBytes, "{}: header length is {}, the limit is {}: not a safetensors file?", what,
-                 header_bytes, kMaxHeaderBytes);
-  tidepool_check(header_bytes <= size - 8, "{}: header length is {}, but only {} bytes follow: truncated?", what, header_bytes,
-                 size - 8);
+  tidepool_check(header_bytes <= kMaxHeaderBytes, "{}: header length is {}, the limit is {}: not a safetensors file?",
+                 what, header_bytes, kMaxHeaderBytes);
+  tidepool_check(header_bytes <= size - 8, "{}: header length is {}, but only {} bytes follow: truncated?", what,
+                 header_bytes, size - 8);
   const std::string_view text(reinterpret_cast<const char*>(data) + 8, header_bytes);
   const base::Json header = base::Json::parse(text, what + ": header");
   const std::byte* values = data + 8 + header_bytes;
@@ -186,15 +187,15 @@ Checkpoint::Checkpoint(const std::string& directory) : directory_(directory) {
     add_file("model.safetensors");
     return;
   }
-  tidepool_check(std::filesystem::exists(index_path), "{}: neither model.safetensors nor model.safetensors.index.json is there",
-                 directory);
+  tidepool_check(std::filesystem::exists(index_path),
+                 "{}: neither model.safetensors nor model.safetensors.index.json is there", directory);
   const base::Json index = base::Json::parse_file(index_path);
   const auto& weight_map = index.at("weight_map", index_path).as_object(index_path + ": weight_map");
   std::set<std::string> shards;
   for (const auto& [name, file] : weight_map) {
     const std::string& shard = file.as_string(index_path + ": weight_map." + name);
-    tidepool_check(!shard.empty() && shard.find('/') == std::string::npos, "{}: tensor \"{}\" lies in \"{}\", not a file name",
-                   index_path, name, shard);
+    tidepool_check(!shard.empty() && shard.find('/') == std::string::npos,
+                   "{}: tensor \"{}\" lies in \"{}\", not a file name", index_path, name, shard);
     shards.insert(shard);
   }
   tidepool_check(!shards.empty(), "{}: weight_map is empty", index_path);
@@ -215,7 +216,8 @@ void Checkpoint::add_file(const std::string& name) {
     view.file = static_cast<int32_t>(files_.size() - 1);
     tensor_bytes_ += view.bytes;
     const auto [it, is_new] = tensors_.emplace(tensor, std::move(view));
-    tidepool_check(is_new, "{}: tensor \"{}\" is also in {}", path, tensor, files_[static_cast<size_t>(it->second.file)]);
+    tidepool_check(is_new, "{}: tensor \"{}\" is also in {}", path, tensor,
+                   files_[static_cast<size_t>(it->second.file)]);
   }
 }
 

@@ -26,7 +26,7 @@ struct TensorView {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // into the mapping, row-major; need not be aligned to the type
   uint64_t bytes = 0;
-  int32_t file = 0;                 // index into Checkpoint::files(); 0 in a single file
+  int32_t file = 0;  // index into Checkpoint::files(); 0 in a single file
   uint64_t num_values() const { return bytes / dtype_bytes(type); }
 };
 
@@ -62,8 +62,8 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
   const TensorMap& tensors() const { return tensors_; }
-  const TensorView* find(std::string_view name) const;     // null when absent
-  const TensorView& at(std::string_view name) const;       // throws when absent
+  const TensorView* find(std::string_view name) const;  // null when absent
+  const TensorView& at(std::string_view name) const;    // throws when absent
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   uint64_t size() const { return file_.size(); }
 
@@ -80,7 +80,7 @@ class Checkpoint {
   explicit Checkpoint(const std::string& directory);
   const std::string& directory() const { return directory_; }
   const TensorMap& tensors() const { return tensors_; }
-  const TensorView* find(std::string_view name) const;  // null when absent
+  const TensorView* find(std::string_view name) const;              // null when absent
   const std::vector<std::string>& files() const { return files_; }  // names within the directory
   uint64_t tensor_bytes() const { return tensor_bytes_; }
 

@@ -36,7 +36,8 @@ TEST(Safetensors, ReadsWithAndWithoutMetadataInAnyOffsetOrder) {
   for (const std::string& metadata : {std::string(), std::string(R"("__metadata__":{"format":"pt"},)")}) {
     const std::string bytes = image("{" + metadata + tensors + "}  ", 12);
     std::map<std::string, std::string> strings;
-    const TensorMap map = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "FILE", &strings);
+    const TensorMap map =
+        parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "FILE", &strings);
     ASSERT_EQ(map.size(), 2u);
     const TensorView& late = map.at("late");
     EXPECT_EQ(late.type, DType::kF32);
@@ -49,7 +50,8 @@ TEST(Safetensors, ReadsWithAndWithoutMetadataInAnyOffsetOrder) {
 
 TEST(Safetensors, ScalarsAndEmptyTensorsAreTensors) {
   const std::string bytes = image(
-      R"({"scalar":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"F32","shape":[0,5],"data_offsets":[8,8]}})", 8);
+      R"({"scalar":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"F32","shape":[0,5],"data_offsets":[8,8]}})",
+      8);
   const TensorMap map = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "FILE");
   EXPECT_EQ(map.at("scalar").num_values(), 1u);
   EXPECT_EQ(map.at("none").num_values(), 0u);
@@ -82,7 +84,8 @@ TEST(Safetensors, ANameGivenTwiceIsRefused) {
 }
 
 TEST(Safetensors, UnknownTypesAreNamed) {
-  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F64","shape":[1],"data_offsets":[0,8]})"), 8)), "\"a\"", "\"F64\"", "BF16");
+  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F64","shape":[1],"data_offsets":[0,8]})"), 8)), "\"a\"", "\"F64\"",
+              "BF16");
 }
 
 TEST(Safetensors, MissingMembersAreNamed) {
@@ -92,17 +95,21 @@ TEST(Safetensors, MissingMembersAreNamed) {
 }
 
 TEST(Safetensors, OffsetsOutsideTheFileAreRefused) {
-  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})"), 3)), "\"a\"", "[0, 4]", "3 bytes");
+  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})"), 3)), "\"a\"", "[0, 4]",
+              "3 bytes");
   EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[4],"data_offsets":[-4,0]})"), 3)), "not a range");
   EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[0],"data_offsets":[3,1]})"), 3)), "not a range");
   EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[1],"data_offsets":[0]})"), 1)), "1 entries");
 }
 
 TEST(Safetensors, ShapesThatDoNotFitTheBytesAreRefused) {
-  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4)), "4 bytes", "takes 8");
+  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4)), "4 bytes",
+              "takes 8");
   EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), 4)), "negative");
-  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0)), "overflows");
-  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]})"), 1)), "9 dimensions");
+  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0)),
+              "overflows");
+  EXPECT_SAYS(refusal(image(header_of(R"({"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]})"), 1)),
+              "9 dimensions");
 }
 
 TEST(Safetensors, OverlapsAndHolesAreRefused) {

@@ -22,7 +22,8 @@ constexpr uint64_t kDataAlignment = 64;
 // Renaming onto a device or a directory must not be tried: as root it would replace the device.
 void check_target(const std::string& path) {
   struct stat status;
-  tidepool_check(::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode), "{}: is there and is not a regular file", path);
+  tidepool_check(::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode),
+                 "{}: is there and is not a regular file", path);
 }
 
 int create_file(const std::string& path) {
@@ -130,8 +131,8 @@ void SafetensorsWriter::finish() {
   tidepool_fail("{}: cannot be written: {}", path_, std::strerror(error));
 }
 
-void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors, const std::vector<const void*>& data,
-                       const std::map<std::string, std::string>& metadata) {
+void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
+                       const std::vector<const void*>& data, const std::map<std::string, std::string>& metadata) {
   tidepool_check(tensors.size() == data.size(), "{}: {} tensors, {} arrays", path, tensors.size(), data.size());
   SafetensorsWriter writer(path, tensors, metadata);
   for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, data[i], tensors[i].bytes());

@@ -1,8 +1,8 @@
 // Writing safetensors files, and checkpoint shards, so that no half-written file ever has its final name.
 //
-// A file is written under PATH.partial-PID, at its full length from the start, and renamed by finish(). Whatever was not
-// written reads as zero and takes no disk space (a hole). Without finish() (an exception, a full disk) the temporary file
-// is removed. Errors name the file and the system's reason.
+// A file is written under PATH.partial-PID, at its full length from the start, and renamed by finish(). Whatever was
+// not written reads as zero and takes no disk space (a hole). Without finish() (an exception, a full disk) the
+// temporary file is removed. Errors name the file and the system's reason.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct TensorInfo {
 class SafetensorsWriter {
  public:
   // Lays out `tensors` in the given order; names must differ. An empty metadata map writes no __metadata__.
-  SafetensorsWriter(std::string path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
+  SafetensorsWriter(std::string path, std::vector<TensorInfo> tensors,
+                    const std::map<std::string, std::string>& metadata);
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
@@ -49,8 +50,8 @@ class SafetensorsWriter {
 };
 
 // A whole file from arrays in memory: data[i] is tensors[i].
-void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors, const std::vector<const void*>& data,
-                       const std::map<std::string, std::string>& metadata = {});
+void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
+                       const std::vector<const void*>& data, const std::map<std::string, std::string>& metadata = {});
 
 // A small text file, written under a temporary name and renamed.
 void write_text_file(const std::string& path, const std::string& text);

@@ -75,8 +75,10 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndLeavesNothing) {
   const std::vector<float> data(1 << 18);
   {
     FullDisk full(1 << 16);  // already the length does not fit
-    EXPECT_SAYS(error_of([&] { write_safetensors(directory / "out", {{"a", DType::kF32, {1 << 18}}}, {data.data()}); }), "out",
-                "cannot be written");
+    EXPECT_SAYS(error_of([&] {
+                  write_safetensors(directory / "out", {{"a", DType::kF32, {1 << 18}}}, {data.data()});
+                }),
+                "out", "cannot be written");
   }
   EXPECT_EQ(directory.num_entries(), 0u);
   EXPECT_SAYS(error_of([&] {
@@ -89,7 +91,8 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndLeavesNothing) {
   EXPECT_EQ(directory.num_entries(), 0u);
   {
     FullDisk full(4);
-    EXPECT_SAYS(error_of([&] { write_text_file(directory / "text", "longer than four"); }), "text", "cannot be written");
+    EXPECT_SAYS(error_of([&] { write_text_file(directory / "text", "longer than four"); }), "text",
+                "cannot be written");
   }
   EXPECT_EQ(directory.num_entries(), 0u);
 }

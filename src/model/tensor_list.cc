@@ -80,7 +80,8 @@ class ListBuilder {
     add("mlp.gate.weight", {c.num_experts, c.hidden_size}, TensorRole::kPlainMatrix);
     add("mlp.gate.e_score_correction_bias", {c.num_experts}, TensorRole::kRouterBias);
     for (int32_t e = 0; e < c.num_experts; ++e) mlp(fmt::format("mlp.experts.{}.", e), c.moe_intermediate_size);
-    if (c.num_shared_experts > 0) mlp("mlp.shared_experts.", int64_t{1} * c.moe_intermediate_size * c.num_shared_experts);
+    if (c.num_shared_experts > 0)
+      mlp("mlp.shared_experts.", int64_t{1} * c.moe_intermediate_size * c.num_shared_experts);
   }
 
   void mtp() {
@@ -135,7 +136,8 @@ std::string what_is_wrong(const Checkpoint& checkpoint, const TensorSpec& spec, 
   return "";
 }
 
-void append_problems(std::string& sentence, size_t& listed, const char* kind, const std::vector<std::string>& problems) {
+void append_problems(std::string& sentence, size_t& listed, const char* kind,
+                     const std::vector<std::string>& problems) {
   if (problems.empty()) return;
   sentence += fmt::format("; {} {}:", problems.size(), kind);
   size_t shown = 0;
@@ -151,7 +153,9 @@ void append_problems(std::string& sentence, size_t& listed, const char* kind, co
 
 }  // namespace
 
-std::string layer_tensor(int32_t layer, const std::string& suffix) { return fmt::format("model.layers.{}.{}", layer, suffix); }
+std::string layer_tensor(int32_t layer, const std::string& suffix) {
+  return fmt::format("model.layers.{}.{}", layer, suffix);
+}
 
 std::vector<TensorSpec> tensor_list(const Config& config) {
   ListBuilder builder(config);

@@ -12,12 +12,13 @@
 namespace tidepool::model {
 
 enum class TensorRole {
-  kEmbedding,   // [V, H]
-  kMatrix,      // [out, in]; bf16, fp16, fp32, or fp8 with a scale tensor
-  kPlainMatrix, // [out, in]; as kMatrix, but kept in 16 or 32 bits by fp8 releases (router, weights_proj, eh_proj, lm_head)
-  kNorm,        // [width], near 1
-  kNormBias,    // [width], of the index key's LayerNorm
-  kRouterBias,  // [E]; no parameter of the model: training sets it by expert load
+  kEmbedding,    // [V, H]
+  kMatrix,       // [out, in]; bf16, fp16, fp32, or fp8 with a scale tensor
+  kPlainMatrix,  // [out, in]; as kMatrix, but kept in 16 or 32 bits by fp8 releases (router, weights_proj, eh_proj,
+                 // lm_head)
+  kNorm,         // [width], near 1
+  kNormBias,     // [width], of the index key's LayerNorm
+  kRouterBias,   // [E]; no parameter of the model: training sets it by expert load
 };
 
 struct TensorSpec {
@@ -38,7 +39,7 @@ std::string scale_name(const std::string& weight_name);
 std::vector<int64_t> scale_shape(const std::vector<int64_t>& weight_shape);
 
 struct ParameterCount {
-  uint64_t parameters = 0;          // MTP layers included, router biases and ignored tensors not
+  uint64_t parameters = 0;  // MTP layers included, router biases and ignored tensors not
   uint64_t router_bias_values = 0;
 };
 ParameterCount count_parameters(const Config& config);

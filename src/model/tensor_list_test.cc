@@ -69,8 +69,8 @@ TEST_F(TensorCheck, OneErrorListsMissingMisshapenAndUnexpectedTensors) {
   add("model.layers.0.self_attn.q_a_proj.bias", DType::kBF16, {48});
   Tensor& wk = testing::find(tensors, "model.layers.0.self_attn.indexer.wk.weight");
   std::swap(wk.info.shape[0], wk.info.shape[1]);
-  EXPECT_SAYS(refusal(), "2 missing: ", "model.norm.weight", "model.layers.4.mlp.experts.3.up_proj.weight", "1 misshapen: ",
-              "wk.weight: shape [64, 32], expected [32, 64]", "1 unexpected: ", "q_a_proj.bias");
+  EXPECT_SAYS(refusal(), "2 missing: ", "model.norm.weight", "model.layers.4.mlp.experts.3.up_proj.weight",
+              "1 misshapen: ", "wk.weight: shape [64, 32], expected [32, 64]", "1 unexpected: ", "q_a_proj.bias");
 }
 
 TEST_F(TensorCheck, ALongListIsCut) {

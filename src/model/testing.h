@@ -29,7 +29,8 @@ class TemporaryDirectory {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
   size_t num_entries() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
   }
 
  private:
@@ -65,8 +66,8 @@ inline void expect_words(const std::string& sentence, std::initializer_list<std:
 
 }  // namespace tidepool::model::testing
 
-#define EXPECT_SAYS(sentence, ...)                                      \
-  do {                                                                  \
-    SCOPED_TRACE("");                                                   \
-    ::tidepool::model::testing::expect_words(sentence, {__VA_ARGS__});  \
+#define EXPECT_SAYS(sentence, ...)                                     \
+  do {                                                                 \
+    SCOPED_TRACE("");                                                  \
+    ::tidepool::model::testing::expect_words(sentence, {__VA_ARGS__}); \
   } while (false)

@@ -46,10 +46,14 @@ inline float value_of(const Tensor& tensor, size_t index) {
   uint32_t bits = 0;
   std::memcpy(&bits, at, std::min(sizeof(bits), dtype_bytes(tensor.info.type)));
   switch (tensor.info.type) {
-    case DType::kBF16: return bf16_to_f32(static_cast<uint16_t>(bits));
-    case DType::kF16: return f16_to_f32(static_cast<uint16_t>(bits));
-    case DType::kF8E4M3: return f8e4m3_to_f32(static_cast<uint8_t>(bits));
-    default: return std::bit_cast<float>(bits);
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<uint16_t>(bits));
+    case DType::kF16:
+      return f16_to_f32(static_cast<uint16_t>(bits));
+    case DType::kF8E4M3:
+      return f8e4m3_to_f32(static_cast<uint8_t>(bits));
+    default:
+      return std::bit_cast<float>(bits);
   }
 }
 

@@ -44,8 +44,9 @@ class WeightLoader {
   void floats(const std::string& name, const float** out);
   // Panels: bf16 and fp32 as stored, fp16 widened to fp32, fp8 as stored with its scales in fp32.
   void matrix(const std::string& name, nn::PackedMatrix* out);
-  // kv_b [heads * (key_width + value_width), rank]: per head the transpose of the first key_width rows, [rank, key_width],
-  // and the other rows, [value_width, rank]. Types as matrix(), but fp8 becomes fp32: heads do not end on scale blocks.
+  // kv_b [heads * (key_width + value_width), rank]: per head the transpose of the first key_width rows, [rank,
+  // key_width], and the other rows, [value_width, rank]. Types as matrix(), but fp8 becomes fp32: heads do not end on
+  // scale blocks.
   void split_kv_b(const std::string& name, int32_t heads, int32_t key_width, int32_t value_width,
                   std::vector<nn::PackedMatrix>* keys, std::vector<nn::PackedMatrix>* values);
 
@@ -60,8 +61,8 @@ class WeightLoader {
     Kind kind = Kind::kRaw;
     const std::string* name = nullptr;  // in the checkpoint's map
     const TensorView* tensor = nullptr;
-    const TensorView* scale = nullptr;  // fp8 only
-    uint64_t bytes = 0, scale_bytes = 0;    // in the region
+    const TensorView* scale = nullptr;    // fp8 only
+    uint64_t bytes = 0, scale_bytes = 0;  // in the region
     uint64_t offset = 0, scale_offset = 0;
     const std::byte** raw_out = nullptr;
     const float** floats_out = nullptr;

@@ -76,7 +76,8 @@ class LayerRequest {
     matrix("mlp.gate.weight", &out_.router);
     floats("mlp.gate.e_score_correction_bias", &out_.router_bias);
     out_.experts.resize(static_cast<size_t>(num_experts));
-    for (int64_t e = first; e < last; ++e) mlp(fmt::format("mlp.experts.{}.", e), &out_.experts[static_cast<size_t>(e)]);
+    for (int64_t e = first; e < last; ++e)
+      mlp(fmt::format("mlp.experts.{}.", e), &out_.experts[static_cast<size_t>(e)]);
     if (config_.num_shared_experts > 0) mlp("mlp.shared_experts.", &out_.shared);
   }
 

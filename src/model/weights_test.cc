@@ -22,7 +22,8 @@ float value_at(const PackedMatrix& m, int32_t row, int32_t column) {
   if (m.type == DType::kBF16) return bf16_to_f32(static_cast<uint16_t>(bits));
   if (m.type == DType::kF32) return std::bit_cast<float>(bits);
   const int32_t scale_columns = (m.k + nn::kScaleBlock - 1) / nn::kScaleBlock;
-  return f8e4m3_to_f32(static_cast<uint8_t>(bits)) * m.scale[row / nn::kScaleBlock * scale_columns + column / nn::kScaleBlock];
+  return f8e4m3_to_f32(static_cast<uint8_t>(bits)) *
+         m.scale[row / nn::kScaleBlock * scale_columns + column / nn::kScaleBlock];
 }
 
 class WeightsTest : public ::testing::Test {
@@ -65,12 +66,14 @@ class WeightsTest : public ::testing::Test {
     ASSERT_EQ(m.k, t.info.shape[1]) << name;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(m.data) % 64, 0u) << name;
     for (int32_t r = 0; r < m.n; ++r) {
-      for (int32_t c = 0; c < m.k; ++c) ASSERT_EQ(value_at(m, r, c), source(name, r, c)) << name << " " << r << ", " << c;
+      for (int32_t c = 0; c < m.k; ++c)
+        ASSERT_EQ(value_at(m, r, c), source(name, r, c)) << name << " " << r << ", " << c;
     }
   }
   void expect_floats(const float* floats, const std::string& name) {
     const Tensor& t = testing::find(tensors, name);
-    for (size_t i = 0; i < static_cast<size_t>(t.info.shape[0]); ++i) ASSERT_EQ(floats[i], testing::value_of(t, i)) << name;
+    for (size_t i = 0; i < static_cast<size_t>(t.info.shape[0]); ++i)
+      ASSERT_EQ(floats[i], testing::value_of(t, i)) << name;
   }
   void expect_mlp(const MlpWeights& w, const std::string& prefix) {
     expect_matrix(w.gate, prefix + "gate_proj.weight");
@@ -115,12 +118,14 @@ class WeightsTest : public ::testing::Test {
     if (!w.is_moe) return expect_mlp(w.dense, prefix + "mlp.");
     expect_matrix(w.router, prefix + "mlp.gate.weight");
     expect_floats(w.router_bias, prefix + "mlp.gate.e_score_correction_bias");
-    for (size_t e = 0; e < w.experts.size(); ++e) expect_mlp(w.experts[e], prefix + "mlp.experts." + std::to_string(e) + ".");
+    for (size_t e = 0; e < w.experts.size(); ++e)
+      expect_mlp(w.experts[e], prefix + "mlp.experts." + std::to_string(e) + ".");
     expect_mlp(w.shared, prefix + "mlp.shared_experts.");
   }
   void expect_everything(const Weights& w) {
     ASSERT_EQ(w.layers().size(), static_cast<size_t>(config.num_layers));
-    for (int32_t layer = 0; layer < config.num_layers; ++layer) expect_layer(w.layers()[static_cast<size_t>(layer)], layer);
+    for (int32_t layer = 0; layer < config.num_layers; ++layer)
+      expect_layer(w.layers()[static_cast<size_t>(layer)], layer);
     ASSERT_NE(w.mtp(), nullptr);
     expect_layer(w.mtp()->layer, config.num_layers);
     expect_floats(w.mtp()->enorm, layer_tensor(config.num_layers, "enorm.weight"));
@@ -237,10 +242,16 @@ TEST_F(WeightsTest, ARankHoldsItsPartOfTheExperts) {
 TEST_F(WeightsTest, ANaNIsNamedWithItsIndexAndRefused) {
   make(false);
   const std::vector<Tensor> good = tensors;
-  const struct { const char* name; size_t index; } cases[] = {
-      {"model.embed_tokens.weight", 777}, {"lm_head.weight", 16383}, {"model.norm.weight", 5},
-      {"model.layers.2.self_attn.kv_b_proj.weight", 3001}, {"model.layers.4.mlp.experts.7.down_proj.weight", 1},
-      {"model.layers.4.mlp.gate.e_score_correction_bias", 0}, {"model.layers.8.eh_proj.weight", 64}};
+  const struct {
+    const char* name;
+    size_t index;
+  } cases[] = {{"model.embed_tokens.weight", 777},
+               {"lm_head.weight", 16383},
+               {"model.norm.weight", 5},
+               {"model.layers.2.self_attn.kv_b_proj.weight", 3001},
+               {"model.layers.4.mlp.experts.7.down_proj.weight", 1},
+               {"model.layers.4.mlp.gate.e_score_correction_bias", 0},
+               {"model.layers.8.eh_proj.weight", 64}};
   for (const auto& c : cases) {
     tensors = good;
     Tensor& tensor = testing::find(tensors, c.name);
@@ -258,13 +269,15 @@ TEST_F(WeightsTest, ANaNIsNamedWithItsIndexAndRefused) {
 
 TEST_F(WeightsTest, TheFirstOfSeveralNaNsIsNamedWhateverTheThreads) {
   make(false);
-  for (const char* name : {"model.layers.6.self_attn.o_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"}) {
+  for (const char* name :
+       {"model.layers.6.self_attn.o_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"}) {
     std::memset(testing::find(tensors, name).bytes.data(), 0xff, 2);
   }
   rewrite();
   LoadOptions options;
   options.num_threads = 4;
-  for (int i = 0; i < 20; ++i) EXPECT_SAYS(error_of([&] { load(options); }), "model.layers.1.mlp.up_proj.weight", "index 0 ");
+  for (int i = 0; i < 20; ++i)
+    EXPECT_SAYS(error_of([&] { load(options); }), "model.layers.1.mlp.up_proj.weight", "index 0 ");
 }
 
 TEST_F(WeightsTest, NaNsInFp8ValuesAndScalesAreNamed) {
@@ -307,7 +320,7 @@ TEST_F(WeightsTest, ProgressCountsUpToTheTotal) {
 
 // Sanitizers keep shadow memory of their own, which the system counts too.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kShadowFactor = 4;
+constexpr uint64_t kShadowFactor = 10;
 #else
 constexpr uint64_t kShadowFactor = 1;
 #endif

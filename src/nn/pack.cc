@@ -39,8 +39,12 @@ inline Vector<uint16_t> low(Vector<uint16_t> a, Vector<uint16_t> b) {
 inline Vector<uint16_t> high(Vector<uint16_t> a, Vector<uint16_t> b) {
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
-inline Vector<uint32_t> low(Vector<uint32_t> a, Vector<uint32_t> b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-inline Vector<uint32_t> high(Vector<uint32_t> a, Vector<uint32_t> b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Vector<uint32_t> low(Vector<uint32_t> a, Vector<uint32_t> b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+inline Vector<uint32_t> high(Vector<uint32_t> a, Vector<uint32_t> b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
 
 // Which values are not finite: those with all bits of `mask` set (the exponent; for e4m3fn all but the sign). Collected
 // over many values without a branch.
@@ -59,10 +63,11 @@ struct FiniteCheck {
   }
 };
 
-// out[c * out_stride + r] = in[r * in_stride + c] for a square of as many rows as a vector has values; strides in bytes.
-// log2(rows) rounds of perfect shuffles of the whole square transpose it.
+// out[c * out_stride + r] = in[r * in_stride + c] for a square of as many rows as a vector has values; strides in
+// bytes. log2(rows) rounds of perfect shuffles of the whole square transpose it.
 template <typename T>
-inline void transpose_square(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride, FiniteCheck<T>& check) {
+inline void transpose_square(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
+                             FiniteCheck<T>& check) {
   constexpr size_t kSide = kVectorBytes / sizeof(T);
   Vector<T> a[kSide], b[kSide];
   for (size_t r = 0; r < kSide; ++r) {
@@ -80,8 +85,8 @@ inline void transpose_square(const std::byte* in, int64_t in_stride, std::byte* 
 }
 
 // in: [32, columns] with rows in_stride bytes apart; out: [columns, 32]. columns is a multiple of a line's values.
-// Rows whose distance is a multiple of 4 KiB share one cache set: one square's rows are used up, line by line, before the
-// next rows are touched.
+// Rows whose distance is a multiple of 4 KiB share one cache set: one square's rows are used up, line by line, before
+// the next rows are touched.
 template <typename T>
 void transpose_rows(const std::byte* in, int64_t in_stride, int64_t columns, std::byte* out, FiniteCheck<T>& check) {
   constexpr int64_t kSize = sizeof(T);
@@ -92,7 +97,8 @@ void transpose_rows(const std::byte* in, int64_t in_stride, int64_t columns, std
   for (int64_t tile = 0; tile < columns; tile += kTile) {
     for (int64_t r = 0; r < kPanelRows; r += kSide) {
       for (int64_t c = tile; c < tile + kTile; c += kSide) {
-        transpose_square<T>(in + r * in_stride + c * kSize, in_stride, out + c * kOutStride + r * kSize, kOutStride, local);
+        transpose_square<T>(in + r * in_stride + c * kSize, in_stride, out + c * kOutStride + r * kSize, kOutStride,
+                            local);
       }
     }
   }
@@ -129,7 +135,8 @@ void copy_values(const std::byte* in, int64_t row_stride, int64_t column_stride,
 }
 
 template <typename T>
-bool pack_bits(const std::byte* in, int64_t row_stride, int64_t column_stride, int32_t rows, int64_t k, T mask, std::byte* out) {
+bool pack_bits(const std::byte* in, int64_t row_stride, int64_t column_stride, int32_t rows, int64_t k, T mask,
+               std::byte* out) {
   constexpr int64_t kSize = sizeof(T);
   FiniteCheck<T> check{mask};
   int64_t done = 0;
@@ -146,7 +153,8 @@ bool pack_bits(const std::byte* in, int64_t row_stride, int64_t column_stride, i
 }
 
 template <typename Bits, float (*kWiden)(Bits)>
-bool pack_widened(const std::byte* in, int64_t row_stride, int64_t column_stride, int32_t rows, int64_t k, std::byte* out) {
+bool pack_widened(const std::byte* in, int64_t row_stride, int64_t column_stride, int32_t rows, int64_t k,
+                  std::byte* out) {
   constexpr int64_t kTile = 32;
   alignas(64) float tile[kPanelRows][kTile];
   bool all_finite = true;
@@ -175,17 +183,25 @@ bool pack_panel(const void* source, DType source_type, int64_t row_stride, int64
   const int64_t rs = row_stride * size, cs = column_stride * size;
   if (source_type == packed_type) {
     switch (source_type) {
-      case DType::kF8E4M3: return pack_bits<uint8_t>(in, rs, cs, rows, k, kF8Mask, panel_out);
-      case DType::kBF16: return pack_bits<uint16_t>(in, rs, cs, rows, k, kBF16Mask, panel_out);
-      case DType::kF32: return pack_bits<uint32_t>(in, rs, cs, rows, k, kF32Mask, panel_out);
-      default: break;
+      case DType::kF8E4M3:
+        return pack_bits<uint8_t>(in, rs, cs, rows, k, kF8Mask, panel_out);
+      case DType::kBF16:
+        return pack_bits<uint16_t>(in, rs, cs, rows, k, kBF16Mask, panel_out);
+      case DType::kF32:
+        return pack_bits<uint32_t>(in, rs, cs, rows, k, kF32Mask, panel_out);
+      default:
+        break;
     }
   } else if (packed_type == DType::kF32) {
     switch (source_type) {
-      case DType::kBF16: return pack_widened<uint16_t, bf16_to_f32>(in, rs, cs, rows, k, panel_out);
-      case DType::kF16: return pack_widened<uint16_t, f16_to_f32>(in, rs, cs, rows, k, panel_out);
-      case DType::kF8E4M3: return pack_widened<uint8_t, f8e4m3_to_f32>(in, rs, cs, rows, k, panel_out);
-      default: break;
+      case DType::kBF16:
+        return pack_widened<uint16_t, bf16_to_f32>(in, rs, cs, rows, k, panel_out);
+      case DType::kF16:
+        return pack_widened<uint16_t, f16_to_f32>(in, rs, cs, rows, k, panel_out);
+      case DType::kF8E4M3:
+        return pack_widened<uint8_t, f8e4m3_to_f32>(in, rs, cs, rows, k, panel_out);
+      default:
+        break;
     }
   }
   tidepool_fail("{} cannot be packed as {}", dtype_name(source_type), dtype_name(packed_type));

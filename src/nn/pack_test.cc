@@ -33,10 +33,14 @@ std::vector<std::byte> random_source(DType type, size_t count) {
 
 float widen(DType type, uint32_t bits) {
   switch (type) {
-    case DType::kBF16: return bf16_to_f32(static_cast<uint16_t>(bits));
-    case DType::kF16: return f16_to_f32(static_cast<uint16_t>(bits));
-    case DType::kF8E4M3: return f8e4m3_to_f32(static_cast<uint8_t>(bits));
-    default: return std::bit_cast<float>(bits);
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<uint16_t>(bits));
+    case DType::kF16:
+      return f16_to_f32(static_cast<uint16_t>(bits));
+    case DType::kF8E4M3:
+      return f8e4m3_to_f32(static_cast<uint8_t>(bits));
+    default:
+      return std::bit_cast<float>(bits);
   }
 }
 
@@ -57,16 +61,18 @@ void check_matrix(DType source_type, DType packed_type, int32_t n, int32_t k, bo
       const uint32_t found = bits_at(packed.data() + at * packed_size, packed_size);
       uint32_t expected = 0;
       if (row < n) {
-        expected = bits_at(source.data() + 1 + (row * row_stride + column * column_stride) * static_cast<int64_t>(size), size);
+        expected =
+            bits_at(source.data() + 1 + (row * row_stride + column * column_stride) * static_cast<int64_t>(size), size);
         if (source_type != packed_type) expected = std::bit_cast<uint32_t>(widen(source_type, expected));
       }
-      ASSERT_EQ(found, expected) << dtype_name(source_type) << " n " << n << " k " << k << " at " << row << ", " << column;
+      ASSERT_EQ(found, expected) << dtype_name(source_type) << " n " << n << " k " << k << " at " << row << ", "
+                                 << column;
     }
   }
 }
 
 TEST(PackPanel, EveryElementLandsWhereTheLayoutSays) {
-  const std::pair<DType, DType> types[] = {{DType::kBF16, DType::kBF16},   {DType::kF32, DType::kF32},
+  const std::pair<DType, DType> types[] = {{DType::kBF16, DType::kBF16},     {DType::kF32, DType::kF32},
                                            {DType::kF8E4M3, DType::kF8E4M3}, {DType::kBF16, DType::kF32},
                                            {DType::kF16, DType::kF32},       {DType::kF8E4M3, DType::kF32}};
   for (const auto& [source_type, packed_type] : types) {
@@ -89,7 +95,8 @@ TEST(PackPanel, SaysWhenAValueIsNotFinite) {
         for (int32_t at : {0, 5, 40 * n, n * k - 1}) {
           std::vector<std::byte> source(static_cast<size_t>(n) * k * size), out(packed_bytes(type, n, k));
           std::memcpy(source.data() + static_cast<size_t>(at) * size, &nan, size);
-          EXPECT_FALSE(pack_panel(source.data(), type, transposed ? 1 : k, transposed ? n : 1, n, k, 0, type, out.data()));
+          EXPECT_FALSE(
+              pack_panel(source.data(), type, transposed ? 1 : k, transposed ? n : 1, n, k, 0, type, out.data()));
         }
       }
     }

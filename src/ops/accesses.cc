@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ops/batch.h"
-#include "ops/spill_turn.h"
 #include "ops/rows.h"
+#include "ops/spill_turn.h"
 
 namespace tidepool::ops {
 namespace {

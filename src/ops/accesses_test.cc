@@ -1,5 +1,5 @@
-// Declared accesses against what operators do: nothing outside a declared write changes, and nothing outside the declared
-// ranges matters.
+// Declared accesses against what operators do: nothing outside a declared write changes, and nothing outside the
+// declared ranges matters.
 #include "ops/accesses.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,8 @@ void expect_declared(OpWorld& world, const OpWorld::Call& call, OpWorld& scrambl
     for (size_t at = 0; at < regions[i].bytes; ++at) {
       const std::byte now = regions[i].base[at], was = old[i].base[at], scrambled_now = other[i].base[at];
       const bool declared = marks[i][at] != kUndeclared;
-      const bool wrote = (marks[i][at] != kWritten && now != was) || (!declared && scrambled_now != (was ^ std::byte{0xA5}));
+      const bool wrote =
+          (marks[i][at] != kWritten && now != was) || (!declared && scrambled_now != (was ^ std::byte{0xA5}));
       if (wrote) FAIL() << "undeclared write to " << regions[i].name << ", byte " << at;
       if (declared && scrambled_now != now) FAIL() << "undeclared bytes changed " << regions[i].name << ", byte " << at;
     }
@@ -197,7 +198,9 @@ TEST_F(Declared, SpillWritesItsRecordsBlockByBlock) {
     if (access.space != 0) records.push_back(access);
   }
   ASSERT_EQ(records.size(), 2u);
-  const auto block = [&](int32_t i) { return static_cast<uint64_t>(world_.block_table[static_cast<size_t>(32 + i)]) * 16; };
+  const auto block = [&](int32_t i) {
+    return static_cast<uint64_t>(world_.block_table[static_cast<size_t>(32 + i)]) * 16;
+  };
   EXPECT_EQ(records[0].begin, block(0) + 14);
   EXPECT_EQ(records[0].end, block(0) + 16);
   EXPECT_EQ(records[1].begin, block(1));

@@ -53,7 +53,8 @@ TEST_F(Check, NullPointersAreNamed) {
   EXPECT_EQ(refusal(world_.serve_params(0), [](auto& p) { p.done = nullptr; }), "serve: done is null");
   EXPECT_EQ(refusal(world_.install_params(0, true), [](auto& p) { p.seen = nullptr; }), "install: seen is null");
   EXPECT_EQ(refusal(world_.reset_params(), [](auto& p) { p.slots = nullptr; }), "reset: slots is null");
-  EXPECT_EQ(refusal(world_.spill_params(0), [](auto& p) { p.source_origin = nullptr; }), "spill: source_origin is null");
+  EXPECT_EQ(refusal(world_.spill_params(0), [](auto& p) { p.source_origin = nullptr; }),
+            "spill: source_origin is null");
 }
 
 TEST_F(Check, NumbersOutOfRangeAreNamedWithValueAndLimit) {

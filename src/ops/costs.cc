@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ops/batch.h"
-#include "ops/spill_turn.h"
 #include "ops/ref/classify.h"
+#include "ops/spill_turn.h"
 
 namespace tidepool::ops {
 namespace {

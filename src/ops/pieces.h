@@ -2,10 +2,10 @@
 #pragma once
 
 #include "ops/batch.h"
+#include "ops/spill_turn.h"
 #include "tidepool/ops/install.h"
 #include "tidepool/ops/plan.h"
 #include "tidepool/ops/serve.h"
-#include "ops/spill_turn.h"
 
 namespace tidepool::ops {
 

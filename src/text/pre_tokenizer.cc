@@ -143,7 +143,7 @@ void PreTokenizer::run(std::string_view text, Scratch& scratch, std::vector<std:
   for (size_t i = 0; i <= splits_.size(); ++i) {
     if (i == num_splits_before_prefix_ && add_prefix_space_) {
       for (auto& piece : pieces) {
-        if (piece[0] != ' ') piece = scratch.prefixed.emplace_back(" " + std::string(piece));
+        if (piece[0] != ' ') piece = scratch.prefixed.emplace_back(1, ' ').append(piece);
       }
     }
     if (i == splits_.size()) break;

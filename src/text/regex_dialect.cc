@@ -14,7 +14,8 @@ constexpr std::string_view kWord =
     R"(\p{L}\p{M}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}\p{Nd}\p{Nl}\p{Pc})";
 // Outside a class, Oniguruma's \w takes the superscripts and fractions of Latin-1 in as well.
 constexpr std::string_view kBareWord =
-    R"(\p{L}\p{M}\xb2\xb3\xb9\xbc-\xbe\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}\p{Nd}\p{Nl}\p{Pc})";
+    R"(\p{L}\p{M}\xb2\xb3\xb9\xbc-\xbe\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
+    R"(\x{1f170}-\x{1f189}\p{Nd}\p{Nl}\p{Pc})";
 
 bool is_category(std::string_view name) {
   if (name.empty() || name.size() > 2) return false;
@@ -94,7 +95,7 @@ class Translator {
 
   void members(std::string_view set, bool negated) {
     if (in_class_) {
-      if (negated) refuse("a negated \\S, \\W or \\H inside a class");
+      if (negated) refuse("\\W or \\H inside a class");
       return replace(2, set);
     }
     replace(2, fmt::format("[{}{}]", negated ? "^" : "", set));

@@ -22,7 +22,7 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int32_t kLanes = HWY_LANES(float);
 // Heads x 2 vectors of tokens are one register block: 2 kHeadBlock chains in flight cover the latency of a multiply-add.
-constexpr int32_t kHeadBlock = kLanes == 16 ? 8 : 4;
+constexpr int32_t kHeadBlock = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 6;
 // Widened tiles of up to this many dimensions lie on the stack (16 KiB: they stay in L1 while all heads read them).
 constexpr int32_t kWidenedDim = 128;
 

@@ -82,14 +82,18 @@ struct Scratch {
 template <typename Values>
 void pack_part(const float* from, int32_t values, int32_t heads, float* to) {
   const D d;
-  for (int32_t i = 0; i < values; i += kChunk, to += heads * kChunk) {
-    HWY_ALIGN float padded[kChunk] = {};
-    if (from != nullptr) std::memcpy(padded, from + i, sizeof(float) * static_cast<size_t>(HWY_MIN(kChunk, values - i)));
-    V v0, v1;
-    Values::to_chunk(padded, v0, v1);
+  V v0, v1;
+  for (; values >= kChunk; values -= kChunk, from += kChunk, to += heads * kChunk) {
+    Values::to_chunk(from, v0, v1);
     hn::Store(v0, d, to);
     hn::Store(v1, d, to + kLanes);
   }
+  if (values == 0) return;
+  HWY_ALIGN float padded[kChunk] = {};
+  std::memcpy(padded, from, sizeof(float) * static_cast<size_t>(values));
+  Values::to_chunk(padded, v0, v1);
+  hn::Store(v0, d, to);
+  hn::Store(v1, d, to + kLanes);
 }
 
 template <typename Values>
@@ -97,11 +101,12 @@ void pack_queries(const SparseAttentionParams& p, int32_t m, HeadRange heads, Sc
   const int32_t latent = p.format.latent_values, rope = p.format.rope_values;
   s.heads = heads.end - heads.begin <= 4 ? 4 : 8;
   for (int32_t h = 0; h < kAttentionHeads; ++h) s.block_max[h] = s.block_sum[h] = 0;
-  for (int32_t h = 0; h < s.heads; ++h) {
-    const float* from = heads.begin + h < heads.end ? query_of(p, m, heads.begin + h) : nullptr;
+  const int32_t padded_latent = round_to_chunk(latent), padded_width = padded_latent + round_to_chunk(rope);
+  if (heads.end - heads.begin < s.heads) std::memset(s.query, 0, sizeof(float) * static_cast<size_t>(padded_width * s.heads));
+  for (int32_t h = 0; h < heads.end - heads.begin; ++h) {
+    const float* from = query_of(p, m, heads.begin + h);
     pack_part<Values>(from, latent, s.heads, s.query + h * kChunk);
-    pack_part<Values>(from != nullptr ? from + latent : nullptr, rope, s.heads,
-                      s.query + round_to_chunk(latent) * s.heads + h * kChunk);
+    pack_part<Values>(from + latent, rope, s.heads, s.query + padded_latent * s.heads + h * kChunk);
   }
 }
 

@@ -1,4 +1,4 @@
-// Exact top-k. Scores are mapped to integers of the same order; the K-th largest key is found bit by bit, each bit by
+// Exact top-k. Scores are mapped to integers of the same order; the K-th largest key is found bit by bit, each by
 // counting a whole vector at a time. Long rows first drop what is surely not selected: a pivot below the cut, guessed from
 // a sample, leaves a few thousand candidates that fit in L1. A bad guess costs time, never exactness.
 #include "nn/cpu/simd.h"
@@ -63,13 +63,16 @@ HWY_NOINLINE int32_t count_at_least(Keys keys, int32_t n, int32_t pivot) {
   return n - fewer;
 }
 
-// The rank-th largest key (rank >= 1): the largest pivot that at least rank keys reach.
+// A pivot that at least rank keys reach and fewer than rank exceed (rank >= 1): the rank-th largest key, or a value between it
+// and the next smaller one.
 template <typename Keys>
 int32_t nth_largest(Keys keys, int32_t n, int32_t rank) {
   uint32_t found = 0;  // with the sign bit flipped, so that bits are decided from the top in unsigned order
   for (int32_t bit = 31; bit >= 0; --bit) {
     const uint32_t tried = found | (1u << bit);
-    if (count_at_least(keys, n, static_cast<int32_t>(tried ^ 0x80000000u)) >= rank) found = tried;
+    const int32_t count = count_at_least(keys, n, static_cast<int32_t>(tried ^ 0x80000000u));
+    if (count >= rank) found = tried;
+    if (count == rank) break;
   }
   return static_cast<int32_t>(found ^ 0x80000000u);
 }

@@ -77,7 +77,8 @@ void declare_advance(const SpillAdvanceParams& p, device::AccessList& list) {
 device::Cost cost_advance(const SpillAdvanceParams&) { return {sizeof(int32_t), sizeof(int32_t), 0, 0}; }
 
 constexpr device::OpType kAdvance =
-    device::make_op_type<SpillAdvanceParams, advance_pieces, run_advance, declare_advance, cost_advance>("spill_advance", device::Part::kSpill);
+    device::make_op_type<SpillAdvanceParams, advance_pieces, run_advance, declare_advance, cost_advance>(
+        "spill_advance", device::Part::kSpill);
 
 }  // namespace
 
