@@ -45,7 +45,7 @@ build() {
 # The targets of the list that this checkout has.
 existing_targets() {
   local known
-  known=$(cmake --build --preset tsan --target help)
+  known=$(ninja -C build/tsan -t targets all)
   for target in "${tsan_targets[@]}"; do
     if grep -q "^$target:" <<<"$known"; then echo "$target"; fi
   done

@@ -25,8 +25,8 @@ namespace tidepool::nn {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Multiply-adds done. 12 chains in registers: enough for any latency, few enough for 16 registers. Chains start apart, or the
-// compiler would find them equal and keep one.
+// Multiply-adds done. 12 chains in registers: enough for any latency, few enough for 16 registers. Chains start apart,
+// or the compiler would find them equal and keep one.
 int64_t multiply_add_loop(int64_t rounds, float* sink) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
@@ -82,8 +82,10 @@ std::vector<std::byte> random_values(size_t n, DType type) {
   const std::vector<float> values = random_floats(n);
   std::vector<std::byte> bytes(n * dtype_bytes(type));
   for (size_t i = 0; i < n; ++i) {
-    if (type == DType::kF32) reinterpret_cast<float*>(bytes.data())[i] = values[i];
-    else reinterpret_cast<uint16_t*>(bytes.data())[i] = f32_to_bf16(values[i]);
+    if (type == DType::kF32)
+      reinterpret_cast<float*>(bytes.data())[i] = values[i];
+    else
+      reinterpret_cast<uint16_t*>(bytes.data())[i] = f32_to_bf16(values[i]);
   }
   return bytes;
 }
@@ -107,17 +109,20 @@ void bench_peak(benchmark::State& state, const std::string& target) {
   int64_t done = 0;
   for (auto _ : state) done = HWY_DYNAMIC_DISPATCH(multiply_add_loop)(1 << 15, &sink);
   benchmark::DoNotOptimize(sink);
-  state.counters["GFMA/s"] = benchmark::Counter(static_cast<double>(done * state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GFMA/s"] =
+      benchmark::Counter(static_cast<double>(done * state.iterations()) / 1e9, benchmark::Counter::kIsRate);
 }
 
 void bench_index_score(benchmark::State& state, const std::string& target, DType type) {
   force_simd_target(target);
   const int32_t num_rows = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
   constexpr int32_t kHeads = 32, kDim = 128, kBlock = 128;
-  const std::vector<float> q = random_floats(static_cast<size_t>(num_rows * kHeads * kDim)), w = random_floats(static_cast<size_t>(num_rows * kHeads));
+  const std::vector<float> q = random_floats(static_cast<size_t>(num_rows * kHeads * kDim)),
+                           w = random_floats(static_cast<size_t>(num_rows * kHeads));
   std::vector<std::byte> keys = random_values(static_cast<size_t>(context * kDim), type);
   std::vector<float> scores(static_cast<size_t>(num_rows) * static_cast<size_t>(context));
-  std::vector<int32_t> position(static_cast<size_t>(num_rows), context - 1), slot(static_cast<size_t>(num_rows), 0), blocks(static_cast<size_t>(context / kBlock));
+  std::vector<int32_t> position(static_cast<size_t>(num_rows), context - 1), slot(static_cast<size_t>(num_rows), 0),
+      blocks(static_cast<size_t>(context / kBlock));
   std::iota(blocks.begin(), blocks.end(), 0);
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
   const int32_t range[2] = {0, num_rows};
@@ -144,7 +149,8 @@ void bench_attention(benchmark::State& state, const std::string& target, DType t
   const RowFormat format{type, 512, 64};
   std::vector<std::byte> memory = random_values(static_cast<size_t>(context) * 576, type);
   const std::vector<float> qa = random_floats(static_cast<size_t>(heads * 576));
-  std::vector<float> u(static_cast<size_t>(heads * 512)), partial(static_cast<size_t>(kTopk / kAttentionBlock * heads * 514));
+  std::vector<float> u(static_cast<size_t>(heads * 512)),
+      partial(static_cast<size_t>(kTopk / kAttentionBlock * heads * 514));
   std::vector<int32_t> chosen(static_cast<size_t>(context));
   std::iota(chosen.begin(), chosen.end(), 0);
   std::shuffle(chosen.begin(), chosen.end(), std::mt19937(2));
@@ -201,7 +207,8 @@ void bench_topk(benchmark::State& state, const std::string& target, int kind) {
 
 void bench_index_prepare(benchmark::State& state, const std::string& target) {
   force_simd_target(target);
-  std::vector<float> q = random_floats(32 * 128), k = random_floats(128), w = random_floats(32), norm = random_floats(256), table = random_floats(64);
+  std::vector<float> q = random_floats(32 * 128), k = random_floats(128), w = random_floats(32),
+                     norm = random_floats(256), table = random_floats(64);
   std::vector<std::byte> keys(32 * 128 * 2);
   const int32_t range[2] = {0, 1}, loc = 5;
   IndexPrepareParams p;
@@ -230,17 +237,28 @@ void register_all() {
   for (const std::string& target : simd_targets()) {
     RegisterBenchmark(("peak/" + target).c_str(), bench_peak, target);
     RegisterBenchmark(("index_score/bf16/" + target).c_str(), bench_index_score, target, DType::kBF16)
-        ->ArgNames({"rows", "context"})->Args({1, 4096})->Args({1, 65536})->Args({4, 4096});
+        ->ArgNames({"rows", "context"})
+        ->Args({1, 4096})
+        ->Args({1, 65536})
+        ->Args({4, 4096});
     RegisterBenchmark(("index_score/f32/" + target).c_str(), bench_index_score, target, DType::kF32)->Args({1, 4096});
     for (bool split : {false, true}) {
-      RegisterBenchmark(((split ? "attention_split/bf16/" : "attention_whole/bf16/") + target).c_str(), bench_attention, target,
-                        DType::kBF16, split)
-          ->ArgNames({"heads", "context"})->Args({8, 2048})->Args({8, 65536})->Args({64, 65536});
+      RegisterBenchmark(((split ? "attention_split/bf16/" : "attention_whole/bf16/") + target).c_str(), bench_attention,
+                        target, DType::kBF16, split)
+          ->ArgNames({"heads", "context"})
+          ->Args({8, 2048})
+          ->Args({8, 65536})
+          ->Args({64, 65536});
     }
-    RegisterBenchmark(("attention_whole/f32/" + target).c_str(), bench_attention, target, DType::kF32, false)->Args({8, 2048});
+    RegisterBenchmark(("attention_whole/f32/" + target).c_str(), bench_attention, target, DType::kF32, false)
+        ->Args({8, 2048});
     for (int kind : {0, 1}) {
       RegisterBenchmark(((kind ? "topk_plateau/" : "topk/") + target).c_str(), bench_topk, target, kind)
-          ->Unit(benchmark::kMicrosecond)->Arg(4096)->Arg(65536)->Arg(131072)->Arg(1 << 20);
+          ->Unit(benchmark::kMicrosecond)
+          ->Arg(4096)
+          ->Arg(65536)
+          ->Arg(131072)
+          ->Arg(1 << 20);
     }
     RegisterBenchmark(("index_prepare/" + target).c_str(), bench_index_prepare, target)->Unit(benchmark::kMicrosecond);
   }

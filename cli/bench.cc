@@ -80,20 +80,34 @@ Json result_json(const BenchResult& result) {
   return out;
 }
 
-std::string row_text(const BenchRow& row) {
+std::string heading(const BenchRow& row) {
   std::string out = fmt::format("{}, {} tokens, batch {}", row.what, count_text(row.context_tokens), row.batch);
-  if (row.pool_size > 0)
-    out += fmt::format(", pool {} rows, {:.1f} % hits", count_text(row.pool_size), 100 * row.hit_rate);
-  out += fmt::format(": {:.2f} ms, floor {:.2f} ms, {:.2f} times", row.step_ms, row.floor_ms, row.ratio_to_floor);
+  if (row.pool_size > 0) out += fmt::format(", pool {} rows", count_text(row.pool_size));
+  if (row.hit_rate > 0) out += fmt::format(", {:.1f} % hits", 100 * row.hit_rate);
   if (row.ratio_to_off > 0) out += fmt::format(", {:.2f} times off", row.ratio_to_off);
   if (row.peak_share > 0) out += fmt::format(", {:.0f} % of the multiply-add peak", 100 * row.peak_share);
-  out += "\n";
-  for (const BenchPart& part : row.parts) {
-    const double ratio = part.floor_ms > 0 ? part.ms / part.floor_ms : 0;
-    out += fmt::format("    {:<24} {:>10.3f} ms {:>10.3f} ms floor {:>8.2f} times\n", part.name, part.ms, part.floor_ms,
-                       ratio);
-  }
   return out;
+}
+
+std::string row_text(const BenchRow& row) {
+  const bool is_prefill = row.peak_share > 0;
+  std::string out = fmt::format("\n{}\n  {:<44} {:>11} {:>11} {:>7}{}\n", heading(row), "part", "ms", "floor ms", "ratio",
+                                is_prefill ? "   ns per 1,000 multiply-adds" : row.step_ms > 0 ? "  share" : "");
+  const auto line = [&](const std::string& name, double ms, double floor_ms) {
+    out += fmt::format("  {:<44} {:>11.3f} {:>11.3f} {:>7.2f}", name, ms, floor_ms, floor_ms > 0 ? ms / floor_ms : 0.0);
+  };
+  for (const BenchPart& part : row.parts) {
+    line(part.name, part.ms, part.floor_ms);
+    if (is_prefill && part.multiply_adds > 0) {
+      out += fmt::format(" {:>28.2f}", 1e9 * part.ms / static_cast<double>(part.multiply_adds));
+    } else if (!is_prefill && row.step_ms > 0) {
+      out += fmt::format(" {:>4.0f} %", 100 * part.ms / row.step_ms);
+    }
+    out += "\n";
+  }
+  if (row.step_ms == 0) return out;
+  line(is_prefill ? "whole prompt" : "step", row.step_ms, row.floor_ms);
+  return out + fmt::format("\n  in no operation: {:.1f} %\n", 100 * row.overhead_share);
 }
 
 std::string result_text(const BenchResult& result) {

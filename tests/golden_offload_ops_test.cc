@@ -142,19 +142,22 @@ OpStep step_of(const GoldenCase& c, const Variant& variant, size_t step) {
 class Tags {
  public:
   Tags(const GoldenCase& c, const OpWorld& world, int32_t layer) {
-    const auto row_bytes = static_cast<size_t>(world.geometry().format.row_bytes());
-    tags_[std::vector<std::byte>(row_bytes)] = 0;
+    tags_[std::string(static_cast<size_t>(world.geometry().format.row_bytes()), '\0')] = 0;
     for (int32_t b = 0; b < c.batch; ++b) {
-      for (int32_t i = 0; i < c.full_seq; ++i) tags_[world.row(slot_of(c, b), layer, i)] = b * c.full_seq + i + 1;
+      for (int32_t i = 0; i < c.full_seq; ++i) tags_[key(world.row(slot_of(c, b), layer, i))] = b * c.full_seq + i + 1;
     }
   }
+  // -1: no row of this layer has these bytes.
   int32_t operator()(const RowPlanes& planes, int64_t row) const {
-    const auto found = tags_.find(read_row(planes, row));
+    const auto found = tags_.find(key(read_row(planes, row)));
     return found == tags_.end() ? -1 : found->second;
   }
 
  private:
-  std::map<std::vector<std::byte>, int32_t> tags_;
+  static std::string key(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::map<std::string, int32_t> tags_;
 };
 
 // What the operators made of one step, in the golden files' words; rows as one layer has them.

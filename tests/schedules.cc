@@ -95,6 +95,7 @@ Schedule make_schedule(uint64_t seed, const std::string& model, int32_t topk, in
   o.pool_size = o.num_ways * dice.one_of({1, 1, 2, 4});
   o.record_logits = true;
   o.check_order = dice.chance(50);
+  o.protect_memory = dice.chance(15);
   s.hooks.schedule = dice.chance(70) ? device::Schedule::kRandom : device::Schedule::kPreferMain;
   s.hooks.schedule_seed = dice.bits();
   s.hooks.window_rows = dice.one_of({2, 4, 16, 32});
@@ -144,7 +145,7 @@ Logits run_schedule(const Schedule& schedule, Coverage& coverage, std::vector<st
     engine.step(result);
     coverage.prompt_chunks += result.prefill_tokens > 0;
     coverage.mixed_steps += result.prefill_tokens > 0 && result.decode_tokens > 0;
-    if (result.decode_tokens > 0) coverage.same_step_evictions += same_step.count_after_step();
+    if (result.decode_tokens > 0 && !schedule.engine.protect_memory) coverage.same_step_evictions += same_step.count_after_step();
     for (auto& out : result.outputs) {
       const auto i = static_cast<size_t>(std::find_if(running.begin(), running.end(), [&](auto& r) { return r.id == out.request; }) - running.begin());
       if (out.token >= 0) logits[i].push_back(std::move(out.logits));

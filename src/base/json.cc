@@ -83,6 +83,7 @@ Json::Json(uint64_t i) {
 }
 
 Json Json::parse(std::string_view text, std::string_view what) {
+  tidepool_check(!text.empty(), "{}: not valid JSON: it is empty", what);
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   auto error = parser.parse(text.data(), text.size()).get(root);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "ops/check.h"
 
 namespace tidepool::cache {
 namespace {
@@ -188,6 +189,8 @@ void KvCache::allocate_host_lists() {
   dest_.assign(rows, {});
   const size_t turns = static_cast<size_t>(o.spill_turns);
   spill_num_.assign(turns, 0);
+  spills_.resize(turns);
+  for (auto& step : spills_) step.ends.reserve(slots + 1);
   for (auto* list : {&spill_slot_, &spill_first_, &spill_count_, &spill_base_, &spill_origin_, &spill_mod_}) list->assign(turns * slots, 0);
   for (auto& group : groups_) {
     group.plan_counts.assign(slots * 4, 0);
@@ -235,7 +238,7 @@ void KvCache::allocate_device() {
     group.state.id_range = id_range_;
     group.state.num_sets = pool_.num_sets;
     group.state.num_ways = pool_.num_ways;
-    group.state.policy = o.policy;
+    group.state.policy = ops::policy_number(o.policy);
   }
   if (o.guard == device::Guard::kProtected) executor_.protect(*arena_);
 }

@@ -58,7 +58,7 @@ struct CacheOptions {
   int32_t block_size = 128;   // tokens
   bool offload = false;       // route select
   int32_t pool_size = 0, num_ways = 16;
-  int32_t policy = 0;  // policy::Kind
+  std::string policy = "fifo";  // a name of src/policy
   int32_t max_chunk_rows = 0;
   int32_t stage_rows = 0;   // earlier rows staged for a tile of queries; at least topk. 0: 8 x topk, at most max_model_len
   int32_t window_rows = 0;  // 0: 16
@@ -282,7 +282,8 @@ class KvCache {
   std::array<int32_t, 7> chunk_spill_{};  // num, slot, first, count, base, origin, rows
   int32_t chunk_turn_ = 0;
   device::Event spill_mark_;
-  std::deque<SpillStep> spills_;
+  std::vector<SpillStep> spills_;  // [spill_turns] a ring
+  size_t first_spill_ = 0, num_spills_ = 0;
   uint64_t marks_pushed_ = 0, marks_seen_ = 0;
   bool last_step_had_chunk_ = false;
   int64_t prefill_fetched_ = 0, spilled_rows_ = 0, slot_resets_ = 0;

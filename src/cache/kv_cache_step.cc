@@ -13,19 +13,19 @@ using device::kSpillStream;
 // Raises spilled_len for every step whose spill mark the executor has reached.
 void KvCache::see_spills() {
   marks_seen_ = executor_.observe(spill_mark_);
-  while (!spills_.empty() && spills_.front().number <= marks_seen_) {
-    for (const auto& [slot, len] : spills_.front().ends) {
+  for (; num_spills_ > 0 && spills_[first_spill_].number <= marks_seen_; --num_spills_) {
+    for (const auto& [slot, len] : spills_[first_spill_].ends) {
       auto& spilled = spilled_len_[static_cast<size_t>(slot)];
       spilled = std::max(spilled, len);
     }
-    spills_.pop_front();
+    first_spill_ = (first_spill_ + 1) % spills_.size();
   }
 }
 
 // The ring row of position p is that of p - window_rows, which must be readable elsewhere first; and the lists of the turn
 // about to be written must have been used.
 void KvCache::wait_for_window(const StepRows& rows) {
-  bool must_wait = static_cast<int32_t>(spills_.size()) >= options_.spill_turns;
+  bool must_wait = num_spills_ == spills_.size();
   for (const auto& row : rows.decode) {
     must_wait |= spilled_len_[static_cast<size_t>(row.cache_slot)] <= row.seq_len - 1 - options_.window_rows;
   }
@@ -96,7 +96,8 @@ void KvCache::write_row_places(const StepRows& rows) {
 }
 
 void KvCache::write_spill_inputs(const StepRows& rows) {
-  SpillStep step;
+  SpillStep& step = spills_[(first_spill_ + num_spills_++) % spills_.size()];
+  step.ends.clear();
   if (num_decode_ > 0) {
     const size_t turn = next_turn_++ % static_cast<uint64_t>(options_.spill_turns);
     pushed_turn_ = static_cast<int32_t>(turn);
@@ -118,7 +119,6 @@ void KvCache::write_spill_inputs(const StepRows& rows) {
   if (chunk.count > 0) step.ends.emplace_back(chunk.cache_slot, chunk.first + chunk.count);
   spilled_rows_ += static_cast<int64_t>(num_decode_ + chunk.count) * options_.num_layers;
   step.number = marks_pushed_ + 1;
-  spills_.push_back(std::move(step));
 }
 
 void KvCache::push_resets() {
@@ -241,6 +241,7 @@ void KvCache::select(int32_t group_id, const int32_t* topk_indices) {
     p.num_unique_misses = group.num_unique_misses;
     p.seen = plan_seen_;
     p.counts = group.plan_counts.data();
+    p.status = status_.data();
     executor_.wait(kMainStream, group.committed);
     executor_.push(kMainStream, options_.reference_ops ? ops::plan_ref() : ops::plan_cpu(), p);
   }

@@ -121,24 +121,30 @@ void TopkLists::make_row(int32_t group, int32_t row) {
     is_selected[static_cast<size_t>(position)] = true;
     selected.push_back(position);
   };
+  std::vector<int32_t> dropped;
+  const auto release = [&] {
+    for (int32_t position : dropped) is_selected[static_cast<size_t>(position)] = false;
+  };
   for (int32_t step = -o.num_warm; step < o.num_steps; ++step) {
     const int32_t visible = step < 0 ? o.num_filled : o.num_filled + step + 1;
     const auto wanted = static_cast<size_t>(std::min(visible, o.topk));
-    const auto kept = static_cast<size_t>(o.overlap * static_cast<double>(wanted));
+    const bool all = wanted == static_cast<size_t>(visible);
+    const size_t kept = all ? selected.size() : std::min(selected.size(), static_cast<size_t>(o.overlap * static_cast<double>(wanted)));
     std::shuffle(selected.begin(), selected.end(), random);
-    const size_t most_recent = static_cast<size_t>(kRecentSteps) * (wanted - std::min(kept, wanted));
-    while (selected.size() > kept && wanted < static_cast<size_t>(visible)) {
-      is_selected[static_cast<size_t>(selected.back())] = false;
-      recent.push_back(selected.back());
-      selected.pop_back();
-    }
-    while (recent.size() > most_recent) recent.pop_front();
+    dropped.assign(selected.begin() + static_cast<ptrdiff_t>(kept), selected.end());
+    selected.resize(kept);
+    // What is dropped does not come back at once, unless nearly everything is selected.
+    const bool is_crowded = static_cast<size_t>(visible) < 2 * wanted + dropped.size() - kept;
+    if (is_crowded) release();
     if (step >= 0) take(visible - 1);
     while (selected.size() < wanted) {
       const bool from_recent = !recent.empty() && random() % 2 == 0;
       take(from_recent ? recent[random() % recent.size()]
                        : static_cast<int32_t>(random() % static_cast<uint64_t>(visible)));
     }
+    if (!is_crowded) release();
+    recent.insert(recent.end(), dropped.begin(), dropped.end());
+    while (recent.size() > static_cast<size_t>(kRecentSteps) * (wanted - kept)) recent.pop_front();
     int32_t* out = list(step, group, row);
     std::sort(std::copy(selected.begin(), selected.end(), out) - static_cast<ptrdiff_t>(selected.size()),
               out + selected.size());

@@ -95,7 +95,9 @@ TEST(TopkLists, EachIsAscendingVisibleAndFull) {
       EXPECT_TRUE(std::is_sorted(list, list + o.topk, std::less_equal<int32_t>())) << "strictly ascending";
       const int32_t visible = o.num_filled + std::max(step + 1, 0);
       EXPECT_LT(list[o.topk - 1], visible);
-      if (step >= 0) EXPECT_EQ(list[o.topk - 1], visible - 1) << "the newest selects itself";
+      if (step >= 0) {
+        EXPECT_EQ(list[o.topk - 1], visible - 1) << "the newest selects itself";
+      }
     }
   }
 }
@@ -111,8 +113,7 @@ TEST(TopkLists, OverlapAsAsked) {
       const std::set<int32_t> old(before, before + o.topk);
       kept += static_cast<double>(std::count_if(now, now + o.topk, [&](int32_t p) { return old.count(p) > 0; }));
     }
-    // What is new can be what was just dropped.
-    EXPECT_NEAR(kept / (o.num_steps - 1) / o.topk, overlap, 0.12);
+    EXPECT_NEAR(kept / (o.num_steps - 1) / o.topk, overlap, 0.011);  // a full overlap makes room for the newest
   }
 }
 

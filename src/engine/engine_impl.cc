@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "nn/sample.h"
-#include "policy/policy.h"
 
 namespace tidepool {
 namespace {
@@ -78,7 +77,7 @@ void EngineImpl::make_cache(const EngineHooks& hooks) {
   c.offload = o.route == OffloadRoute::kSelect;
   c.pool_size = o.pool_size;
   c.num_ways = o.num_ways;
-  c.policy = static_cast<int32_t>(policy::kind_of(o.policy));
+  c.policy = o.policy;
   c.max_chunk_rows = o.max_num_batched_tokens;
   c.window_rows = hooks.window_rows;
   c.spill_turns = hooks.spill_turns;

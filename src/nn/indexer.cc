@@ -42,7 +42,8 @@ device::Cost prepare_cost(const IndexPrepareParams& p) {
   int64_t keys = 0;
   for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) keys += p.loc[m] >= 0;
   device::Cost cost;
-  cost.read_bytes = floats(count * (heads * (dim + 1) + p.rope_dim) + keys * dim + 2 * dim) + static_cast<uint64_t>(4 * count);
+  cost.read_bytes =
+      floats(count * (heads * (dim + 1) + p.rope_dim) + keys * dim + 2 * dim) + static_cast<uint64_t>(4 * count);
   cost.write_bytes = floats(count * heads * (dim + 1)) + static_cast<uint64_t>(keys * dim) * dtype_bytes(p.keys.type);
   cost.multiply_adds = static_cast<uint64_t>(count * heads * (2 * p.rope_dim + 1) + keys * (2 * p.rope_dim + 3 * dim));
   return cost;
@@ -81,7 +82,8 @@ void declare_score(const IndexScoreParams& p, device::AccessList& list) {
   for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
     const int32_t tiles = num_scored_tiles(p, m);
     if (tiles == 0) continue;
-    list.read(p.q + static_cast<int64_t>(m) * p.num_heads * p.keys.dim, floats(static_cast<int64_t>(p.num_heads) * p.keys.dim));
+    list.read(p.q + static_cast<int64_t>(m) * p.num_heads * p.keys.dim,
+              floats(static_cast<int64_t>(p.num_heads) * p.keys.dim));
     list.read(p.w + static_cast<int64_t>(m) * p.num_heads, floats(p.num_heads));
     list.write(score_row(p, m), floats(static_cast<int64_t>(tiles) * kKeyTile));
   }
@@ -111,7 +113,8 @@ device::Cost score_cost(const IndexScoreParams& p) {
     cost.write_bytes += floats(visible);
     cost.multiply_adds += static_cast<uint64_t>(visible * heads * (p.keys.dim + 1));
   }
-  for_each_key_run(p, [&](int32_t, int32_t tiles) { cost.read_bytes += static_cast<uint64_t>(tiles) * p.keys.tile_bytes(); });
+  for_each_key_run(
+      p, [&](int32_t, int32_t tiles) { cost.read_bytes += static_cast<uint64_t>(tiles) * p.keys.tile_bytes(); });
   return cost;
 }
 

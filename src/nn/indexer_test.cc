@@ -27,7 +27,8 @@ struct Keys {
     std::iota(block_table.begin(), block_table.end(), 0);
     std::shuffle(block_table.begin(), block_table.end(), std::mt19937(seed));
     tiles = {nullptr, s.type, s.dim};
-    memory.assign(static_cast<size_t>(num_blocks * s.block_size / kKeyTile) * tiles.tile_bytes(), std::byte{0xff});  // NaN
+    memory.assign(static_cast<size_t>(num_blocks * s.block_size / kKeyTile) * tiles.tile_bytes(),
+                  std::byte{0xff});  // NaN
     tiles.base = memory.data();
   }
   int32_t loc(int32_t slot, int32_t position) const {
@@ -35,15 +36,18 @@ struct Keys {
            position % shape.block_size;
   }
   size_t element(int32_t at, int32_t d) const {
-    return (static_cast<size_t>(at / 32) * static_cast<size_t>(shape.dim) + static_cast<size_t>(d)) * 32 + static_cast<size_t>(at % 32);
+    return (static_cast<size_t>(at / 32) * static_cast<size_t>(shape.dim) + static_cast<size_t>(d)) * 32 +
+           static_cast<size_t>(at % 32);
   }
   float get(int32_t at, int32_t d) const {
     if (shape.type == DType::kF32) return reinterpret_cast<const float*>(memory.data())[element(at, d)];
     return bf16_to_f32(reinterpret_cast<const uint16_t*>(memory.data())[element(at, d)]);
   }
   void set(int32_t at, int32_t d, float value) {
-    if (shape.type == DType::kF32) reinterpret_cast<float*>(memory.data())[element(at, d)] = value;
-    else reinterpret_cast<uint16_t*>(memory.data())[element(at, d)] = f32_to_bf16(value);
+    if (shape.type == DType::kF32)
+      reinterpret_cast<float*>(memory.data())[element(at, d)] = value;
+    else
+      reinterpret_cast<uint16_t*>(memory.data())[element(at, d)] = f32_to_bf16(value);
   }
   KeyTable table(const std::vector<int32_t>& position, const std::vector<int32_t>& slot) const {
     return {position.data(), slot.data(), block_table.data(), max_blocks, shape.block_size};
@@ -56,8 +60,11 @@ struct ScoreWorld {
   std::vector<float> q, w, scores;
   IndexScoreParams params;
 
-  ScoreWorld(const Keys& keys, int32_t topk, const std::vector<int32_t>& slots, const std::vector<int32_t>& positions, int32_t begin = 1)
-      : range{begin, begin + static_cast<int32_t>(slots.size())}, position(static_cast<size_t>(begin), -5), slot(static_cast<size_t>(begin), -5) {
+  ScoreWorld(const Keys& keys, int32_t topk, const std::vector<int32_t>& slots, const std::vector<int32_t>& positions,
+             int32_t begin = 1)
+      : range{begin, begin + static_cast<int32_t>(slots.size())},
+        position(static_cast<size_t>(begin), -5),
+        slot(static_cast<size_t>(begin), -5) {
     position.insert(position.end(), positions.begin(), positions.end());
     slot.insert(slot.end(), slots.begin(), slots.end());
     const size_t heads = static_cast<size_t>(keys.shape.heads), dim = static_cast<size_t>(keys.shape.dim);
@@ -93,15 +100,17 @@ void fill(Keys& keys, const std::vector<int32_t>& lengths) {
   for (size_t slot = 0; slot < lengths.size(); ++slot) {
     for (int32_t position = 0; position < lengths[slot]; ++position) {
       const std::vector<float> key = random_floats(static_cast<size_t>(keys.shape.dim), ++seed);
-      for (int32_t d = 0; d < keys.shape.dim; ++d) keys.set(keys.loc(static_cast<int32_t>(slot), position), d, key[static_cast<size_t>(d)]);
+      for (int32_t d = 0; d < keys.shape.dim; ++d)
+        keys.set(keys.loc(static_cast<int32_t>(slot), position), d, key[static_cast<size_t>(d)]);
     }
   }
 }
 
 const Shape kShapes[] = {
-    {1, 16, 8, 32, DType::kBF16},   {2, 32, 16, 64, DType::kF32},   {4, 32, 16, 128, DType::kBF16}, {3, 130, 64, 64, DType::kBF16},
-    {5, 24, 8, 32, DType::kF32},    {32, 128, 64, 128, DType::kBF16}, {12, 128, 64, 256, DType::kF32}, {9, 160, 32, 96, DType::kBF16},
-    {64, 128, 64, 128, DType::kBF16}, {17, 7, 4, 32, DType::kBF16},
+    {1, 16, 8, 32, DType::kBF16},    {2, 32, 16, 64, DType::kF32},   {4, 32, 16, 128, DType::kBF16},
+    {3, 130, 64, 64, DType::kBF16},  {5, 24, 8, 32, DType::kF32},    {32, 128, 64, 128, DType::kBF16},
+    {12, 128, 64, 256, DType::kF32}, {9, 160, 32, 96, DType::kBF16}, {64, 128, 64, 128, DType::kBF16},
+    {17, 7, 4, 32, DType::kBF16},
 };
 
 TEST(IndexScore, EqualsTheReferenceBitForBitWhereMultiplyAddsAreFused) {
@@ -109,7 +118,8 @@ TEST(IndexScore, EqualsTheReferenceBitForBitWhereMultiplyAddsAreFused) {
     Keys keys(shape, 3, 700);
     fill(keys, {600, 33, 64});
     on_each_target([&](const std::string& target) {
-      const std::vector<int32_t> slots = {0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 0, 0}, positions = {0, 598, 599, 31, 32, 63, 511, 512, 513, 7, 8, -1};
+      const std::vector<int32_t> slots = {0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 0, 0},
+                                 positions = {0, 598, 599, 31, 32, 63, 511, 512, 513, 7, 8, -1};
       ScoreWorld cpu(keys, 8, slots, positions), ref(keys, 8, slots, positions);
       cpu.run(Backend::kCpu);
       ref.run(Backend::kRef);
@@ -171,7 +181,8 @@ TEST(IndexScore, ReferenceIsTheWeightedSumOfReluOfDotProducts) {
     for (int32_t h = 0; h < 3; ++h) {
       double dot = 0;
       for (int32_t d = 0; d < 16; ++d) {
-        dot += static_cast<double>(world.q[static_cast<size_t>((3 + h) * 16 + d)]) * static_cast<double>(keys.get(keys.loc(0, s), d));
+        dot += static_cast<double>(world.q[static_cast<size_t>((3 + h) * 16 + d)]) *
+               static_cast<double>(keys.get(keys.loc(0, s), d));
       }
       want += static_cast<double>(world.w[static_cast<size_t>(3 + h)]) * std::max(0.0, dot);
     }
@@ -204,8 +215,10 @@ struct PrepareWorld {
   std::vector<int32_t> loc;
   IndexPrepareParams params;
 
-  PrepareWorld(const Shape& shape, int32_t count, bool interleave, int32_t begin = 2) : keys(shape, 1, 128), range{begin, begin + count} {
-    const size_t rows = static_cast<size_t>(begin + count + 1), dim = static_cast<size_t>(shape.dim), half = static_cast<size_t>(shape.rope / 2);
+  PrepareWorld(const Shape& shape, int32_t count, bool interleave, int32_t begin = 2)
+      : keys(shape, 1, 128), range{begin, begin + count} {
+    const size_t rows = static_cast<size_t>(begin + count + 1), dim = static_cast<size_t>(shape.dim),
+                 half = static_cast<size_t>(shape.rope / 2);
     q = random_floats(rows * static_cast<size_t>(shape.heads) * dim, 31);
     k = random_floats(rows * dim, 32, 3.0f);
     w = random_floats(rows * static_cast<size_t>(shape.heads), 33);
@@ -250,7 +263,8 @@ TEST(IndexPrepare, EqualsTheReferenceBitForBitOnEveryTarget) {
 }
 
 // x rotated in double, pair by pair.
-std::vector<double> rotated(std::vector<double> x, int32_t rope, bool interleave, const float* cosines, const float* sines) {
+std::vector<double> rotated(std::vector<double> x, int32_t rope, bool interleave, const float* cosines,
+                            const float* sines) {
   for (int32_t j = 0; j < rope / 2; ++j) {
     double& a = x[static_cast<size_t>(interleave ? 2 * j : j)];
     double& b = x[static_cast<size_t>(interleave ? 2 * j + 1 : j + rope / 2)];
@@ -271,7 +285,9 @@ TEST(IndexPrepare, RotatesQueriesAndKeysAndWritesTheKeyToItsLane) {
       for (int32_t h = 0; h < 3; ++h) {
         const auto from = before.q.begin() + (m * 3 + h) * 24;
         const std::vector<double> want = rotated({from, from + 24}, 12, interleave, cosines, sines);
-        for (int32_t d = 0; d < 24; ++d) EXPECT_NEAR(static_cast<double>(world.q[static_cast<size_t>((m * 3 + h) * 24 + d)]), want[static_cast<size_t>(d)], 1e-5);
+        for (int32_t d = 0; d < 24; ++d)
+          EXPECT_NEAR(static_cast<double>(world.q[static_cast<size_t>((m * 3 + h) * 24 + d)]),
+                      want[static_cast<size_t>(d)], 1e-5);
         EXPECT_EQ(world.w[static_cast<size_t>(m * 3 + h)], before.w[static_cast<size_t>(m * 3 + h)] * 0.0123f);
       }
       if (world.loc[static_cast<size_t>(m)] < 0) continue;
@@ -280,11 +296,13 @@ TEST(IndexPrepare, RotatesQueriesAndKeysAndWritesTheKeyToItsLane) {
       double variance = 0;
       for (double v : key) variance += (v - mean) * (v - mean) / 24;
       for (size_t d = 0; d < 24; ++d) {
-        key[d] = (key[d] - mean) / std::sqrt(variance + 1e-6) * static_cast<double>(world.norm_weight[d]) + static_cast<double>(world.norm_bias[d]);
+        key[d] = (key[d] - mean) / std::sqrt(variance + 1e-6) * static_cast<double>(world.norm_weight[d]) +
+                 static_cast<double>(world.norm_bias[d]);
       }
       key = rotated(key, 12, interleave, cosines, sines);
       for (int32_t d = 0; d < 24; ++d) {
-        EXPECT_NEAR(static_cast<double>(world.keys.get(world.loc[static_cast<size_t>(m)], d)), key[static_cast<size_t>(d)], 1e-5);
+        EXPECT_NEAR(static_cast<double>(world.keys.get(world.loc[static_cast<size_t>(m)], d)),
+                    key[static_cast<size_t>(d)], 1e-5);
       }
     }
     // Rows outside the range, and every other lane of the tiles, are as they were.

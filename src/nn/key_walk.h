@@ -27,7 +27,8 @@ inline std::byte* tile_at(const KeyTiles& keys, int64_t loc) {
 // Tile t (positions [t * kKeyTile, (t + 1) * kKeyTile)) of a cache slot.
 inline const std::byte* tile_of(const KeyTiles& keys, const KeyTable& table, int32_t cache_slot, int32_t t) {
   const int32_t position = t * kKeyTile;
-  const int64_t block = table.block_table[static_cast<int64_t>(cache_slot) * table.max_blocks + position / table.block_size];
+  const int64_t block =
+      table.block_table[static_cast<int64_t>(cache_slot) * table.max_blocks + position / table.block_size];
   return tile_at(keys, block * table.block_size + position % table.block_size);
 }
 
@@ -41,7 +42,8 @@ inline int32_t num_scored_tiles(const IndexScoreParams& p, int32_t m) {
   return visible > p.topk ? num_tiles(visible) : 0;
 }
 
-// One piece of index_score: rows [row_begin, row_end) and tiles [tile_begin, tile_end); rows see fewer tiles, maybe none.
+// One piece of index_score: rows [row_begin, row_end) and tiles [tile_begin, tile_end); rows see fewer tiles, maybe
+// none.
 struct ScorePiece {
   int32_t row_begin, row_end, tile_begin, tile_end;
 };

@@ -22,7 +22,7 @@ namespace tidepool::nn {
 
 // Relative to the sum of magnitudes of the terms: what a target without fused multiply-add, or another exp, may differ by.
 inline constexpr float kSumTolerance = 2e-6f;
-inline constexpr float kSiluTolerance = 2e-6f;
+inline constexpr float kSiluTolerance = 5e-7f;
 
 // Bits that no result of a test has; what must not be written is filled with it.
 inline constexpr uint32_t kPoisonBits = 0xffdeadbe;

@@ -128,10 +128,11 @@ TEST(Sample, allocates_nothing_once_its_scratch_has_grown) {
   std::vector<int32_t> ids;
   std::vector<double> p;
   const std::vector<float> logits(500, 1.0f);
-  static_cast<void>(sample(logits, {.temperature = 1}, 0, ids, p));
+  const SamplingParams params{.temperature = 1};
+  static_cast<void>(sample(logits, params, 0, ids, p));
   const int32_t* ids_at = ids.data();
   const double* p_at = p.data();
-  static_cast<void>(sample(logits, {.temperature = 1}, 0.999, ids, p));
+  static_cast<void>(sample(logits, params, 0.999, ids, p));
   EXPECT_EQ(ids.data(), ids_at);
   EXPECT_EQ(p.data(), p_at);
 }

@@ -46,11 +46,13 @@ void declare_inputs(const Params& p, device::AccessList& list) {
 
 void declare_outputs(const Params& p, device::AccessList& list) {
   if (p.rows.count() <= 0) return;
-  list.write(output_of(p, p.rows.begin(), 0), floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values));
+  list.write(output_of(p, p.rows.begin(), 0),
+             floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values));
 }
 
 size_t partial_bytes(const Params& p) {
-  return floats(static_cast<int64_t>(p.rows.count()) * num_list_blocks(p.topk) * p.num_heads * (p.format.latent_values + 2));
+  return floats(static_cast<int64_t>(p.rows.count()) * num_list_blocks(p.topk) * p.num_heads *
+                (p.format.latent_values + 2));
 }
 
 void declare_whole(const Params& p, device::AccessList& list) {
@@ -123,14 +125,14 @@ device::Cost merge_cost(const Params& p) {
 }
 
 template <void (*Run)(const Params&, int32_t, int32_t)>
-constexpr device::OpType kWhole =
-    device::make_op_type<Params, num_whole_pieces, Run, declare_whole, whole_cost>("attention_whole", device::Part::kAttention);
+constexpr device::OpType kWhole = device::make_op_type<Params, num_whole_pieces, Run, declare_whole, whole_cost>(
+    "attention_whole", device::Part::kAttention);
 template <void (*Run)(const Params&, int32_t, int32_t)>
-constexpr device::OpType kSplit =
-    device::make_op_type<Params, num_split_pieces, Run, declare_split, split_cost>("attention_split", device::Part::kAttention);
+constexpr device::OpType kSplit = device::make_op_type<Params, num_split_pieces, Run, declare_split, split_cost>(
+    "attention_split", device::Part::kAttention);
 template <void (*Run)(const Params&, int32_t, int32_t)>
-constexpr device::OpType kMerge =
-    device::make_op_type<Params, num_whole_pieces, Run, declare_merge, merge_cost>("attention_merge", device::Part::kAttention);
+constexpr device::OpType kMerge = device::make_op_type<Params, num_whole_pieces, Run, declare_merge, merge_cost>(
+    "attention_merge", device::Part::kAttention);
 
 }  // namespace
 

@@ -18,7 +18,8 @@ class StoredRows {
   StoredRows(const Shape& shape, int32_t num_tokens, uint32_t seed) : format_{shape.type, shape.latent, shape.rope} {
     const size_t row = static_cast<size_t>(format_.row_bytes());
     joint_.resize(row * static_cast<size_t>(num_tokens));
-    const std::vector<float> values = random_floats(static_cast<size_t>(num_tokens * (shape.latent + shape.rope)), seed);
+    const std::vector<float> values =
+        random_floats(static_cast<size_t>(num_tokens * (shape.latent + shape.rope)), seed);
     for (size_t i = 0; i < values.size(); ++i) {
       if (shape.type == DType::kF32) {
         std::memcpy(&joint_[i * 4], &values[i], 4);
@@ -35,7 +36,8 @@ class StoredRows {
       memory.assign(stride * static_cast<size_t>(num_tokens), std::byte{0xff});
       std::byte* base = memory.data() + (place == Place::kSelection ? 0 : row);
       places_[place] = joint_planes(base, format_, static_cast<int64_t>(stride));
-      for (int32_t t = 0; t < num_tokens; ++t) std::memcpy(base + stride * static_cast<size_t>(t), &joint_[row * static_cast<size_t>(t)], row);
+      for (int32_t t = 0; t < num_tokens; ++t)
+        std::memcpy(base + stride * static_cast<size_t>(t), &joint_[row * static_cast<size_t>(t)], row);
     }
     const size_t latent = static_cast<size_t>(format_.latent_bytes()), rope = static_cast<size_t>(format_.rope_bytes());
     staging_latent_.resize(latent * static_cast<size_t>(num_tokens));
@@ -46,7 +48,8 @@ class StoredRows {
       std::memcpy(&staging_rope_[rope * to], &joint_[row * static_cast<size_t>(t) + latent], rope);
     }
     places_[Place::kStaging] = {{staging_latent_.data(), static_cast<int64_t>(latent), format_.latent_bytes()},
-                                {staging_rope_.data(), static_cast<int64_t>(rope), format_.rope_bytes()}, num_tokens};
+                                {staging_rope_.data(), static_cast<int64_t>(rope), format_.rope_bytes()},
+                                num_tokens};
     num_tokens_ = num_tokens;
   }
   RowLocation at(Place place, int32_t token) const {
@@ -71,17 +74,20 @@ struct World {
   std::vector<int32_t> num_selected;
   SparseAttentionParams params;
 
-  World(const Shape& s, const StoredRows& rows, int32_t topk_size, const std::vector<std::vector<RowLocation>>& lists, uint32_t seed = 7)
+  World(const Shape& s, const StoredRows& rows, int32_t topk_size, const std::vector<std::vector<RowLocation>>& lists,
+        uint32_t seed = 7)
       : shape(s), topk(topk_size), range{2, 2 + static_cast<int32_t>(lists.size())}, location_begin(1) {
     const size_t count = lists.size() + 2;
     qa = random_floats(count * static_cast<size_t>(s.heads * (s.latent + s.rope)), seed, 1.0f);
     u.assign((count + 1) * static_cast<size_t>(s.heads * s.latent), kPoison);
     const int32_t blocks = (topk + kAttentionBlock - 1) / kAttentionBlock;
     partial.assign(lists.size() * static_cast<size_t>(blocks * s.heads * (s.latent + 2)), kPoison);
-    locations.assign((lists.size() + 1) * static_cast<size_t>(topk), RowLocation{Place::kPool, 1 << 30});  // never to be read
+    locations.assign((lists.size() + 1) * static_cast<size_t>(topk),
+                     RowLocation{Place::kPool, 1 << 30});  // never to be read
     num_selected.assign(count, 0);
     for (size_t m = 0; m < lists.size(); ++m) {
-      std::copy(lists[m].begin(), lists[m].end(), locations.begin() + static_cast<int64_t>((m + 1) * static_cast<size_t>(topk)));
+      std::copy(lists[m].begin(), lists[m].end(),
+                locations.begin() + static_cast<int64_t>((m + 1) * static_cast<size_t>(topk)));
       num_selected[m + 2] = static_cast<int32_t>(lists[m].size());
     }
     params.rows = {range, static_cast<int32_t>(count)};
@@ -119,8 +125,8 @@ std::vector<RowLocation> list_of(const StoredRows& rows, int32_t n, int32_t firs
 }
 
 const Shape kShapes[] = {
-    {32, 16, 4, DType::kBF16}, {32, 16, 3, DType::kF32}, {40, 8, 5, DType::kBF16},  {64, 32, 8, DType::kF32},
-    {48, 6, 9, DType::kBF16},  {7, 2, 1, DType::kF32},   {512, 64, 8, DType::kBF16}, {512, 64, 17, DType::kF32},
+    {32, 16, 4, DType::kBF16}, {32, 16, 3, DType::kF32},   {40, 8, 5, DType::kBF16},   {64, 32, 8, DType::kF32},
+    {48, 6, 9, DType::kBF16},  {7, 2, 1, DType::kF32},     {512, 64, 8, DType::kBF16}, {512, 64, 17, DType::kF32},
     {33, 17, 8, DType::kBF16}, {128, 64, 2, DType::kBF16},
 };
 
@@ -161,16 +167,19 @@ TEST(SparseAttention, ReferenceIsTheSoftmaxOfTheListedRows) {
       for (int32_t d = 0; d < 12; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(row[d]);
       score[static_cast<size_t>(i)] = std::exp(dot * static_cast<double>(world.params.scale));
       total += score[static_cast<size_t>(i)];
-      for (int32_t d = 0; d < 8; ++d) want[static_cast<size_t>(d)] += score[static_cast<size_t>(i)] * static_cast<double>(row[d]);
+      for (int32_t d = 0; d < 8; ++d)
+        want[static_cast<size_t>(d)] += score[static_cast<size_t>(i)] * static_cast<double>(row[d]);
     }
     for (int32_t d = 0; d < 8; ++d) {
-      EXPECT_NEAR(static_cast<double>(world.u[static_cast<size_t>((2 * 2 + h) * 8 + d)]), want[static_cast<size_t>(d)] / total, 1e-5);
+      EXPECT_NEAR(static_cast<double>(world.u[static_cast<size_t>((2 * 2 + h) * 8 + d)]),
+                  want[static_cast<size_t>(d)] / total, 1e-5);
     }
   }
 }
 
 TEST(SparseAttention, WhereRowsLieChangesNoBit) {
-  const Place kPlaces[] = {Place::kPool, Place::kWindow, Place::kSelection, Place::kStaging, Place::kHost, Place::kResident};
+  const Place kPlaces[] = {Place::kPool,    Place::kWindow, Place::kSelection,
+                           Place::kStaging, Place::kHost,   Place::kResident};
   for (const Shape& shape : kShapes) {
     const StoredRows rows(shape, 400, 4);
     std::mt19937 random(8);
@@ -251,7 +260,8 @@ TEST(SparseAttention, LargeScoresNeitherOverflowNorVanish) {
       World cpu(shape, rows, 300, {list_of(rows, 300, 0)}), ref(shape, rows, 300, {list_of(rows, 300, 0)});
       cpu.params.scale = ref.params.scale = scale;
       const std::vector<float>&got = cpu.whole(Backend::kCpu), &want = ref.whole(Backend::kRef);
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-3f) << scale;  // scores of 1e3 round to 1e-4
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 2e-3f) << scale;  // scores of 1e3 round to 1e-4
     }
   });
 }

@@ -17,7 +17,8 @@ void declare_topk(const TopkParams& p, device::AccessList& list) {
   for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
     const int32_t visible = num_visible(p.table, m);
     if (visible <= p.topk) continue;
-    list.read(p.scores + static_cast<int64_t>(m - p.rows.begin()) * p.score_stride, static_cast<size_t>(visible) * sizeof(float));
+    list.read(p.scores + static_cast<int64_t>(m - p.rows.begin()) * p.score_stride,
+              static_cast<size_t>(visible) * sizeof(float));
   }
 }
 

@@ -188,4 +188,6 @@ void check_chain(const PlanParams& plan, const ServeParams& serve, const Install
   check_same_row("install", "pool", install.pool, "serve's pool", serve.pool);
 }
 
+int32_t policy_number(std::string_view name) { return static_cast<int32_t>(policy::kind_of(name)); }
+
 }  // namespace tidepool::ops

@@ -26,4 +26,7 @@ void check_params(const SpillParams& p);
 // One layer's chain: same batch, list length and state; serve's pool has as many rows as the state has slots.
 void check_chain(const PlanParams& plan, const ServeParams& serve, const InstallParams& install);
 
+// The number GroupState::policy has for a policy name. Throws Error for a name that is unknown or not available yet.
+int32_t policy_number(std::string_view name);
+
 }  // namespace tidepool::ops

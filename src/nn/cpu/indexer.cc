@@ -21,7 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int32_t kLanes = HWY_LANES(float);
-// Heads x 2 vectors of tokens are one register block: 2 kHeadBlock chains in flight cover the latency of a multiply-add.
+// Heads x 2 vectors of tokens are one register block: 2 kHeadBlock chains in flight cover the latency of a
+// multiply-add.
 constexpr int32_t kHeadBlock = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 6;
 // Widened tiles of up to this many dimensions lie on the stack (16 KiB: they stay in L1 while all heads read them).
 constexpr int32_t kWidenedDim = 128;
@@ -36,8 +37,8 @@ HWY_INLINE V load_keys(const uint16_t* keys) {
 // score += w[h] * relu(q[h] . key) for kHeads heads, ascending; lanes are tokens. kAheadBytes > 0: that many bytes of
 // `ahead` are prefetched per dimension.
 template <int32_t kHeads, int32_t kAheadBytes, typename Key>
-HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, const std::byte* ahead, V& score0,
-                            V& score1) {
+HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, const std::byte* ahead,
+                            V& score0, V& score1) {
   const D d;
   V dot0[kHeads], dot1[kHeads];
 #pragma GCC unroll 16
@@ -137,7 +138,8 @@ struct Rotation {
 void spread_rotation(const IndexPrepareParams& p, int32_t m, Rotation& rotation) {
   const int32_t half = p.rope_dim / 2;
   for (int32_t j = 0; j < half; ++j) {
-    const float c = p.cos_table[static_cast<int64_t>(m) * half + j], s = p.sin_table[static_cast<int64_t>(m) * half + j];
+    const float c = p.cos_table[static_cast<int64_t>(m) * half + j],
+                s = p.sin_table[static_cast<int64_t>(m) * half + j];
     const int32_t first = p.interleave ? 2 * j : j, second = p.interleave ? 2 * j + 1 : j + half;
     rotation.c[first] = rotation.c[second] = c;
     rotation.s[first] = -s;
@@ -154,7 +156,8 @@ HWY_INLINE void rotate(float* x, int32_t rope_dim, bool interleave, const Rotati
     for (; i + kLanes <= rope_dim; i += kLanes) {
       const V v = hn::LoadU(d, x + i);
       const V partner = hn::BitCast(d, hn::RotateRight<32>(hn::BitCast(pair, v)));
-      hn::StoreU(hn::Add(hn::Mul(v, hn::LoadU(d, rotation.c + i)), hn::Mul(partner, hn::LoadU(d, rotation.s + i))), d, x + i);
+      hn::StoreU(hn::Add(hn::Mul(v, hn::LoadU(d, rotation.c + i)), hn::Mul(partner, hn::LoadU(d, rotation.s + i))), d,
+                 x + i);
     }
     for (; i < rope_dim; i += 2) {
       const float a = x[i], b = x[i + 1];

@@ -46,7 +46,9 @@ struct Bf16Values {
 
 struct F32Values {
   static constexpr int32_t kBytes = 4;
-  HWY_INLINE static void load(const std::byte* at, V& v0, V& v1) { to_chunk(reinterpret_cast<const float*>(at), v0, v1); }
+  HWY_INLINE static void load(const std::byte* at, V& v0, V& v1) {
+    to_chunk(reinterpret_cast<const float*>(at), v0, v1);
+  }
   HWY_INLINE static void to_chunk(const float* natural, V& v0, V& v1) {
     v0 = hn::LoadU(D(), natural);
     v1 = hn::LoadU(D(), natural + kLanes);
@@ -74,8 +76,8 @@ struct Scratch {
   HWY_ALIGN float block_max[kAttentionHeads + kLanes], block_sum[kAttentionHeads];
   const std::byte* latent[kAttentionBlock + kAhead];
   const std::byte* rope[kAttentionBlock + kAhead];
-  int32_t heads;         // of this piece, padded to 4 or 8 with zero queries
-  int32_t num_entries;   // of this block
+  int32_t heads;        // of this piece, padded to 4 or 8 with zero queries
+  int32_t num_entries;  // of this block
 };
 
 // One head's values of one plane, to every heads-th chunk.
@@ -102,7 +104,8 @@ void pack_queries(const SparseAttentionParams& p, int32_t m, HeadRange heads, Sc
   s.heads = heads.end - heads.begin <= 4 ? 4 : 8;
   for (int32_t h = 0; h < kAttentionHeads; ++h) s.block_max[h] = s.block_sum[h] = 0;
   const int32_t padded_latent = round_to_chunk(latent), padded_width = padded_latent + round_to_chunk(rope);
-  if (heads.end - heads.begin < s.heads) std::memset(s.query, 0, sizeof(float) * static_cast<size_t>(padded_width * s.heads));
+  if (heads.end - heads.begin < s.heads)
+    std::memset(s.query, 0, sizeof(float) * static_cast<size_t>(padded_width * s.heads));
   for (int32_t h = 0; h < heads.end - heads.begin; ++h) {
     const float* from = query_of(p, m, heads.begin + h);
     pack_part<Values>(from, latent, s.heads, s.query + h * kChunk);
@@ -136,7 +139,8 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> sum_lanes(V a, V b, V c, V e) {
   const hn::Repartition<uint64_t, D> d64;
   const auto ab = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
   const auto ce = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e)));
-  const V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, ab, ce)), hn::BitCast(d, hn::InterleaveUpper(d64, ab, ce)));
+  const V sums =
+      hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, ab, ce)), hn::BitCast(d, hn::InterleaveUpper(d64, ab, ce)));
 #if HWY_CAP_GE512
   const hn::Half<D> d8;
   const auto half = hn::Add(hn::LowerHalf(d8, sums), hn::UpperHalf(d8, sums));
@@ -165,8 +169,9 @@ HWY_INLINE V in_register(V v) {
 
 // sums += rows . queries over whole chunks. query: [chunk, heads, kChunk], from the first head of the block.
 template <typename Values, int32_t kHeads>
-HWY_INLINE void dot_chunks(const std::byte* row0, const std::byte* row1, const std::byte* ahead0, const std::byte* ahead1,
-                           int32_t num_chunks, const float* query, int32_t heads, DotSums<kHeads>& sums) {
+HWY_INLINE void dot_chunks(const std::byte* row0, const std::byte* row1, const std::byte* ahead0,
+                           const std::byte* ahead1, int32_t num_chunks, const float* query, int32_t heads,
+                           DotSums<kHeads>& sums) {
   constexpr int32_t kBytes = kChunk * Values::kBytes;
   const D d;
   for (int32_t c = 0; c < num_chunks; ++c, query += heads * kChunk) {
@@ -194,13 +199,14 @@ HWY_INLINE void dot_chunks(const std::byte* row0, const std::byte* row1, const s
 
 // sums += rows . queries over one plane of two rows, rows[0] and rows[second]; those kAhead further on are prefetched.
 template <typename Values, int32_t kHeads>
-HWY_INLINE void dot_plane(const std::byte* const* rows, int32_t second, int32_t values, const float* query, int32_t heads,
-                          DotSums<kHeads>& sums) {
+HWY_INLINE void dot_plane(const std::byte* const* rows, int32_t second, int32_t values, const float* query,
+                          int32_t heads, DotSums<kHeads>& sums) {
   const int32_t whole = values / kChunk, tail = values % kChunk;
   dot_chunks<Values>(rows[0], rows[second], rows[kAhead], rows[kAhead + second], whole, query, heads, sums);
   if (HWY_LIKELY(tail == 0)) return;
   HWY_ALIGN std::byte padded[kRowBlock][kChunk * sizeof(float)] = {};
-  const size_t from = static_cast<size_t>(whole * kChunk * Values::kBytes), bytes = static_cast<size_t>(tail * Values::kBytes);
+  const size_t from = static_cast<size_t>(whole * kChunk * Values::kBytes),
+               bytes = static_cast<size_t>(tail * Values::kBytes);
   std::memcpy(padded[0], rows[0] + from, bytes);
   std::memcpy(padded[1], rows[second] + from, bytes);
   dot_chunks<Values>(padded[0], padded[1], padded[0], padded[1], 1, query + whole * heads * kChunk, heads, sums);
@@ -219,7 +225,8 @@ HWY_NOINLINE void score_heads(const SparseAttentionParams& p, int32_t head, Scra
 #pragma GCC unroll 8
     for (int32_t h = 0; h < kHeads; ++h) sums.of[0][h] = sums.of[1][h] = hn::Zero(D());
     dot_plane<Values>(s.latent + i, second, latent, query, s.heads, sums);
-    dot_plane<Values>(s.rope + i, second, p.format.rope_values, query + round_to_chunk(latent) * s.heads, s.heads, sums);
+    dot_plane<Values>(s.rope + i, second, p.format.rope_values, query + round_to_chunk(latent) * s.heads, s.heads,
+                      sums);
 #pragma GCC unroll 2
     for (int32_t r = 0; r < kRowBlock; ++r) {
 #pragma GCC unroll 2
@@ -340,7 +347,8 @@ HWY_INLINE void put_tail(Sink sink, V v0, V v1, int32_t head, int32_t i, int32_t
 
 // a[head][i .. i + kChunk) for kHeads heads: chains over the entries, ascending.
 template <typename Values, int32_t kHeads, bool kTail>
-HWY_INLINE void add_values(const Scratch& s, int32_t head, int32_t i, int32_t tail, V (&sum0)[kHeads], V (&sum1)[kHeads]) {
+HWY_INLINE void add_values(const Scratch& s, int32_t head, int32_t i, int32_t tail, V (&sum0)[kHeads],
+                           V (&sum1)[kHeads]) {
   const D d;
 #pragma GCC unroll 8
   for (int32_t h = 0; h < kHeads; ++h) sum0[h] = sum1[h] = hn::Zero(d);
@@ -376,7 +384,8 @@ HWY_NOINLINE void sum_values(const Scratch& s, int32_t head, int32_t end, int32_
   }
   if (i == latent) return;
   add_values<Values, kHeads, true>(s, head, i, latent - i, sum0, sum1);
-  for (int32_t h = 0; h < kHeads && head + h < end; ++h) put_tail<Values>(sink, sum0[h], sum1[h], head + h, i, latent - i);
+  for (int32_t h = 0; h < kHeads && head + h < end; ++h)
+    put_tail<Values>(sink, sum0[h], sum1[h], head + h, i, latent - i);
 }
 
 // Scores and weights of a block. Queries are packed.
@@ -397,7 +406,8 @@ void sum_block(const SparseAttentionParams& p, const Scratch& s, int32_t num_hea
     sum_values<Values, 4>(s, 0, num_heads, p.format.latent_values, sink);
     return;
   }
-  for (int32_t h = 0; h < 8; h += kHeadBlock) sum_values<Values, kHeadBlock>(s, h, num_heads, p.format.latent_values, sink);
+  for (int32_t h = 0; h < 8; h += kHeadBlock)
+    sum_values<Values, kHeadBlock>(s, h, num_heads, p.format.latent_values, sink);
 }
 
 // u = A / L, back in natural order.
@@ -414,7 +424,8 @@ void finish(const SparseAttentionParams& p, int32_t m, HeadRange heads, const Fo
     const float sum = f.sum[h - heads.begin];
     int32_t i = 0;
     for (; i + kChunk <= latent; i += kChunk) {
-      const V v0 = hn::Div(hn::LoadU(d, u + i), hn::Set(d, sum)), v1 = hn::Div(hn::LoadU(d, u + i + kLanes), hn::Set(d, sum));
+      const V v0 = hn::Div(hn::LoadU(d, u + i), hn::Set(d, sum)),
+              v1 = hn::Div(hn::LoadU(d, u + i + kLanes), hn::Set(d, sum));
       Values::to_natural(v0, v1, u + i);
     }
     for (; i < latent; ++i) u[i] /= sum;
@@ -433,7 +444,8 @@ void whole_piece(const SparseAttentionParams& p, int32_t piece) {
     if (s.num_entries == 0) continue;
     weigh_block<Values>(p, s);
     fold_sums(s.block_max, s.block_sum, folded);
-    sum_block<Values>(p, s, heads.end - heads.begin, FoldSink{output_of(p, m, heads.begin), p.format.latent_values, folded});
+    sum_block<Values>(p, s, heads.end - heads.begin,
+                      FoldSink{output_of(p, m, heads.begin), p.format.latent_values, folded});
   }
   finish<Values>(p, m, heads, folded);
 }

@@ -1,6 +1,6 @@
 // Exact top-k. Scores are mapped to integers of the same order; the K-th largest key is found bit by bit, each by
-// counting a whole vector at a time. Long rows first drop what is surely not selected: a pivot below the cut, guessed from
-// a sample, leaves a few thousand candidates that fit in L1. A bad guess costs time, never exactness.
+// counting a whole vector at a time. Long rows first drop what is surely not selected: a pivot below the cut, guessed
+// from a sample, leaves a few thousand candidates that fit in L1. A bad guess costs time, never exactness.
 #include "nn/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -38,9 +38,7 @@ HWY_INLINE VI key_of(hn::Vec<DF> score) {
 struct ScoreKeys {
   const float* scores;
   HWY_INLINE VI at(int32_t i) const { return key_of(hn::LoadU(DF(), scores + i)); }
-  HWY_INLINE int32_t one(int32_t i) const {
-    return hn::GetLane(key_of(hn::Set(DF(), scores[i])));
-  }
+  HWY_INLINE int32_t one(int32_t i) const { return hn::GetLane(key_of(hn::Set(DF(), scores[i]))); }
 };
 struct ReadyKeys {
   const int32_t* keys;
@@ -63,8 +61,8 @@ HWY_NOINLINE int32_t count_at_least(Keys keys, int32_t n, int32_t pivot) {
   return n - fewer;
 }
 
-// A pivot that at least rank keys reach and fewer than rank exceed (rank >= 1): the rank-th largest key, or a value between it
-// and the next smaller one.
+// A pivot that at least rank keys reach and fewer than rank exceed (rank >= 1): the rank-th largest key, or a value
+// between it and the next smaller one.
 template <typename Keys>
 int32_t nth_largest(Keys keys, int32_t n, int32_t rank) {
   uint32_t found = 0;  // with the sign bit flipped, so that bits are decided from the top in unsigned order
@@ -107,9 +105,11 @@ HWY_NOINLINE hn::Mask<DI> first_true(hn::Mask<DI> mask, int32_t keep) {
   return hn::MaskFromVec(hn::Load(di, lanes));
 }
 
-// Positions whose key exceeds the cut, and the first `ties` of those at the cut, ascending. positions: null for 0, 1, ...
+// Positions whose key exceeds the cut, and the first `ties` of those at the cut, ascending. positions: null for 0, 1,
+// ...
 template <typename Keys>
-HWY_NOINLINE void write_selected(Keys keys, const int32_t* positions, int32_t n, int32_t cut, int32_t ties, Output& output) {
+HWY_NOINLINE void write_selected(Keys keys, const int32_t* positions, int32_t n, int32_t cut, int32_t ties,
+                                 Output& output) {
   const DI di;
   const VI at = hn::Set(di, cut);
   int32_t i = 0;

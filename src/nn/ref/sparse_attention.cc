@@ -1,5 +1,5 @@
-// The specification of sparse attention: plain loops in the declared order. A dot product is the chain over d, ascending,
-// latent before rope key.
+// The specification of sparse attention: plain loops in the declared order. A dot product is the chain over d,
+// ascending, latent before rope key.
 #include <cmath>
 
 #include "nn/attention_walk.h"
