@@ -1,5 +1,6 @@
 // Products against what the machine can do, in one process, one thread, on every SIMD target:
-//   decode/<type>/m<M>: weights streamed from a buffer larger than the caches. "of_read" = bytes per second over those of a
+//   decode/<type>/m<M>: weights streamed from a buffer larger than the caches. "of_read" = bytes per second over those
+//   of a
 //     plain read of the same buffer just before.
 //   prefill/<type>/m<M>: "of_peak" = multiply-adds per second over those of independent sums in registers just before.
 // Ratios of neighbouring measurements: the machine may be shared.
@@ -47,8 +48,14 @@ struct Workload {
   int32_t range[2];
   size_t next = 0;
   Workload(DType t, int32_t outputs, int32_t inputs, int32_t rows)
-      : type(t), n(outputs), k(inputs), m(rows), x(static_cast<size_t>(m) * k, 0.25f), y(static_cast<size_t>(m) * n),
-        scale(static_cast<size_t>(n / 128 + 1) * (k / 128 + 1), 0.01f), range{0, rows} {}
+      : type(t),
+        n(outputs),
+        k(inputs),
+        m(rows),
+        x(static_cast<size_t>(m) * k, 0.25f),
+        y(static_cast<size_t>(m) * n),
+        scale(static_cast<size_t>(n / 128 + 1) * (k / 128 + 1), 0.01f),
+        range{0, rows} {}
   size_t bytes() const { return packed_bytes(type, n, k); }
   void run() {
     if (next + bytes() > kBufferBytes) next = 0;
@@ -57,7 +64,8 @@ struct Workload {
     p.x = x.data();
     p.x_stride = k;
     p.num_segments = 1;
-    p.segments[0] = {{weight_buffer() + next, type, n, k, type == DType::kF8E4M3 ? scale.data() : nullptr}, y.data(), n, 0};
+    p.segments[0] = {
+        {weight_buffer() + next, type, n, k, type == DType::kF8E4M3 ? scale.data() : nullptr, 1}, y.data(), n, 0};
     next += bytes();
     const device::OpType& type_of = product(Backend::kCpu, device::Part::kProjection);
     const int32_t pieces = type_of.num_pieces(&p);

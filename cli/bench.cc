@@ -91,16 +91,21 @@ std::string heading(const BenchRow& row) {
 
 std::string row_text(const BenchRow& row) {
   const bool is_prefill = row.peak_share > 0;
-  std::string out = fmt::format("\n{}\n  {:<44} {:>11} {:>11} {:>7}{}\n", heading(row), "part", "ms", "floor ms", "ratio",
-                                is_prefill ? "   ns per 1,000 multiply-adds" : row.step_ms > 0 ? "  share" : "");
+  const int digits = row.step_ms > 0 ? 3 : 5;  // single operators are short
+  std::string out =
+      fmt::format("\n{}\n  {:<32} {:>11} {:>11} {:>7}{}\n", heading(row), "part", "ms", "floor ms", "ratio",
+                  is_prefill        ? "   ns per 1,000 multiply-adds"
+                  : row.step_ms > 0 ? "  share"
+                                    : "");
   const auto line = [&](const std::string& name, double ms, double floor_ms) {
-    out += fmt::format("  {:<44} {:>11.3f} {:>11.3f} {:>7.2f}", name, ms, floor_ms, floor_ms > 0 ? ms / floor_ms : 0.0);
+    out += fmt::format("  {:<32} {:>11.{}f} {:>11.{}f} ", name, ms, digits, floor_ms, digits);
+    out += floor_ms > 0 ? fmt::format("{:>7.2f}", ms / floor_ms) : fmt::format("{:>7}", "");
   };
   for (const BenchPart& part : row.parts) {
     line(part.name, part.ms, part.floor_ms);
     if (is_prefill && part.multiply_adds > 0) {
       out += fmt::format(" {:>28.2f}", 1e9 * part.ms / static_cast<double>(part.multiply_adds));
-    } else if (!is_prefill && row.step_ms > 0) {
+    } else if (!is_prefill && row.step_ms > 0 && !part.name.ends_with("(in flight)")) {
       out += fmt::format(" {:>4.0f} %", 100 * part.ms / row.step_ms);
     }
     out += "\n";

@@ -1,5 +1,5 @@
-// Steps that only decode allocate nothing: every allocation of this test program is counted (its own program, because it
-// replaces operator new).
+// Steps that only decode allocate nothing: every allocation of this test program is counted (its own program, because
+// it replaces operator new).
 #include <gtest/gtest.h>
 
 #include <atomic>

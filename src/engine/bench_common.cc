@@ -12,6 +12,9 @@ using device::Part;
 // Rows move from memory to memory.
 bool is_copy(Part part) { return part == Part::kServe || part == Part::kInstall || part == Part::kSpill; }
 
+// With more than one thread these wait for a worker and to be noticed while main runs: their times are no work.
+bool is_on_side(Part part) { return part == Part::kInstall || part == Part::kSpill; }
+
 bool is_in_step_floor(Part part) {
   return part == Part::kProjection || part == Part::kIndexer || part == Part::kAttention || part == Part::kExperts ||
          part == Part::kHead;
@@ -79,12 +82,15 @@ void set_parts(const std::vector<StepSums>& steps, const MachineRates& rates, Be
     const auto part = static_cast<Part>(i);
     PartSum sum;
     sum.ms = median_of(steps, i, [](const PartSum& p) { return p.ms; });
-    sum.bytes = static_cast<uint64_t>(median_of(steps, i, [](const PartSum& p) { return static_cast<double>(p.bytes); }));
-    sum.multiply_adds =
-        static_cast<uint64_t>(median_of(steps, i, [](const PartSum& p) { return static_cast<double>(p.multiply_adds); }));
+    sum.bytes =
+        static_cast<uint64_t>(median_of(steps, i, [](const PartSum& p) { return static_cast<double>(p.bytes); }));
+    sum.multiply_adds = static_cast<uint64_t>(
+        median_of(steps, i, [](const PartSum& p) { return static_cast<double>(p.multiply_adds); }));
     if (sum.ms == 0) continue;
     const double floor = floor_ms(part, sum, rates);
-    row.parts.push_back({device::part_name(part), sum.ms, floor, sum.bytes, sum.multiply_adds});
+    std::string name = device::part_name(part);
+    if (rates.num_threads > 1 && is_on_side(part)) name += " (in flight)";
+    row.parts.push_back({std::move(name), sum.ms, floor, sum.bytes, sum.multiply_adds});
     if (is_in_step_floor(part)) row.floor_ms += floor;
   }
   row.ratio_to_floor = row.floor_ms > 0 ? row.step_ms / row.floor_ms : 0;
@@ -92,8 +98,8 @@ void set_parts(const std::vector<StepSums>& steps, const MachineRates& rates, Be
 
 TopkLists::TopkLists(const Options& options) : options_(options) {
   const auto& o = options_;
-  const auto num_lists = static_cast<size_t>(o.num_warm + o.num_steps) * static_cast<size_t>(o.num_groups) *
-                         static_cast<size_t>(o.batch);
+  const auto num_lists =
+      static_cast<size_t>(o.num_warm + o.num_steps) * static_cast<size_t>(o.num_groups) * static_cast<size_t>(o.batch);
   lists_.assign(num_lists * static_cast<size_t>(o.topk), -1);
   for (int32_t group = 0; group < o.num_groups; ++group) {
     for (int32_t row = 0; row < o.batch; ++row) make_row(group, row);
@@ -129,7 +135,8 @@ void TopkLists::make_row(int32_t group, int32_t row) {
     const int32_t visible = step < 0 ? o.num_filled : o.num_filled + step + 1;
     const auto wanted = static_cast<size_t>(std::min(visible, o.topk));
     const bool all = wanted == static_cast<size_t>(visible);
-    const size_t kept = all ? selected.size() : std::min(selected.size(), static_cast<size_t>(o.overlap * static_cast<double>(wanted)));
+    const size_t kept =
+        all ? selected.size() : std::min(selected.size(), static_cast<size_t>(o.overlap * static_cast<double>(wanted)));
     std::shuffle(selected.begin(), selected.end(), random);
     dropped.assign(selected.begin() + static_cast<ptrdiff_t>(kept), selected.end());
     selected.resize(kept);

@@ -1,9 +1,9 @@
 // What the benchmarks share: medians, parts of a step from its timeline, their floors, and made top-k lists.
 //
-// Floor of a part = max(bytes / read bandwidth, multiply-adds / peak), bytes and multiply-adds summed over its operations.
-// Bytes are what the operations declare to read; parts that copy rows (serve, install, spill) count the bytes copied, over
-// the copy bandwidth. Floor of a step = sum over projections, indexer, attention, experts and head: what a model step
-// cannot do without, on any route. Pure functions.
+// Floor of a part = max(bytes / read bandwidth, multiply-adds / peak), bytes and multiply-adds summed over its
+// operations. Bytes are what the operations declare to read; parts that copy rows (serve, install, spill) count the
+// bytes copied, over the copy bandwidth. Floor of a step = sum over projections, indexer, attention, experts and head:
+// what a model step cannot do without, on any route. Pure functions.
 #pragma once
 
 #include <array>
@@ -40,10 +40,10 @@ double floor_ms(device::Part part, const PartSum& sum, const MachineRates& rates
 // Fills parts (those that ran), floor_ms and ratio_to_floor from the medians over `steps`; step_ms is set before.
 void set_parts(const std::vector<StepSums>& steps, const MachineRates& rates, BenchRow& row);
 
-// Selections of decode rows with a given step-to-step overlap: random positions, ascending, -1 as suffix. Half of what is
-// new in a step was selected within the last steps (kRecentSteps), the rest is drawn from all positions: a pool of a few
-// lists then hits about half of what is new. Warm steps see the first num_filled positions; step s sees num_filled + s + 1
-// of them and selects its own, the newest. A context of at most topk positions is selected whole.
+// Selections of decode rows with a given step-to-step overlap: random positions, ascending, -1 as suffix. Half of what
+// is new in a step was selected within the last steps (kRecentSteps), the rest is drawn from all positions: a pool of a
+// few lists then hits about half of what is new. Warm steps see the first num_filled positions; step s sees num_filled
+// + s + 1 of them and selects its own, the newest. A context of at most topk positions is selected whole.
 class TopkLists {
  public:
   static constexpr int32_t kRecentSteps = 8;

@@ -57,9 +57,9 @@ TEST(BenchCommon, ABusyStepCountsOverlappingOperationsOnce) {
 
 TEST(BenchCommon, TheStepFloorIsTheSumOfTheModelsParts) {
   StepSums fast, slow;
-  fast.parts[static_cast<size_t>(Part::kProjection)] = {3, 1'000'000, 0};    // floor 1 ms
-  fast.parts[static_cast<size_t>(Part::kIndexer)] = {4, 0, 20'000'000};      // floor 2 ms
-  fast.parts[static_cast<size_t>(Part::kServe)] = {5, 1'000'000, 0};         // not part of the step's floor
+  fast.parts[static_cast<size_t>(Part::kProjection)] = {3, 1'000'000, 0};  // floor 1 ms
+  fast.parts[static_cast<size_t>(Part::kIndexer)] = {4, 0, 20'000'000};    // floor 2 ms
+  fast.parts[static_cast<size_t>(Part::kServe)] = {5, 1'000'000, 0};       // not part of the step's floor
   slow = fast;
   slow.parts[static_cast<size_t>(Part::kProjection)].ms = 5;
   BenchRow row;

@@ -25,8 +25,8 @@ void fill_declare(const FillParams& p, device::AccessList& list) {
   list.write(p.destination, p.bytes);
 }
 device::Cost fill_cost(const FillParams& p) { return {p.bytes, p.bytes, 0, 0}; }
-constexpr device::OpType kFill =
-    device::make_op_type<FillParams, fill_pieces, fill_run, fill_declare, fill_cost>("bench_fill", device::Part::kOther);
+constexpr device::OpType kFill = device::make_op_type<FillParams, fill_pieces, fill_run, fill_declare, fill_cost>(
+    "bench_fill", device::Part::kOther);
 
 void put(DType type, float value, std::byte* out) {
   const uint16_t bits = f32_to_bf16(value);
@@ -52,8 +52,8 @@ struct ListSource {
 
 BenchContext::BenchContext(const BenchContextOptions& options) : options_(options) {
   tidepool_check(options.num_filled >= 1 && options.num_steps >= 1 && options.batch >= 1,
-                 "bench: {} positions, {} steps and {} requests must be at least 1", options.num_filled, options.num_steps,
-                 options.batch);
+                 "bench: {} positions, {} steps and {} requests must be at least 1", options.num_filled,
+                 options.num_steps, options.batch);
   impl_ = std::make_unique<EngineImpl>(engine_options(options));
   const cache::CacheOptions& c = impl_->cache().options();
   places_ = cache::layer_places(c.layer_groups, c.num_layers);
@@ -101,7 +101,8 @@ void BenchContext::fill_rows(int32_t slot, int32_t layer, int32_t first, int32_t
   for (int32_t i = 0; i < count; ++i) {
     // 7919 and 104729 are primes: rows of one position differ between layers and requests.
     const int64_t source = (int64_t{first} + i + int64_t{layer} * 7919 + int64_t{slot} * 104729) % kTableRows;
-    std::memcpy(staging_.data() + static_cast<size_t>(i) * row, row_table_.data() + static_cast<size_t>(source) * row, row);
+    std::memcpy(staging_.data() + static_cast<size_t>(i) * row, row_table_.data() + static_cast<size_t>(source) * row,
+                row);
   }
   if (is_select()) return store_rows(slot, layer, first, count);
   const RowPlanes resident = cache.write_places(layer)[Place::kResident];
@@ -116,7 +117,9 @@ void BenchContext::store_rows(int32_t slot, int32_t layer, int32_t first, int32_
   int32_t status = 0;
   device::Event done;
   done.start(1);
-  cache.store().store({place.group, place.index, copies.data(), count, joint_planes(staging_.data(), cache.options().format), &status}, done);
+  cache.store().store(
+      {place.group, place.index, copies.data(), count, joint_planes(staging_.data(), cache.options().format), &status},
+      done);
   while (done.completed() < 1) std::this_thread::yield();
   tidepool_check(status == 0, "bench: the host store could not take the rows of the context");
 }
@@ -198,7 +201,9 @@ void BenchContext::begin_step() {
   tokens_.logit_rows.clear();
   for (int32_t b = 0; b < options_.batch; ++b) {
     rows_.decode.push_back({slots_[static_cast<size_t>(b)], position + 1});
-    const uint64_t id = (options_.engine.seed + static_cast<uint64_t>(position) * 7919 + static_cast<uint64_t>(b) * 31) % static_cast<uint64_t>(impl_->config().vocab_size);
+    const uint64_t id =
+        (options_.engine.seed + static_cast<uint64_t>(position) * 7919 + static_cast<uint64_t>(b) * 31) %
+        static_cast<uint64_t>(impl_->config().vocab_size);
     tokens_.token_ids.push_back(static_cast<int32_t>(id));
     tokens_.positions.push_back(position);
     tokens_.logit_rows.push_back(b);

@@ -1,5 +1,5 @@
-// An engine whose requests have a context that nobody prefilled: seeded rows in the host store (or resident), seeded index
-// keys on the device. Steps are driven by hand, on the engine's own cache, model and executor.
+// An engine whose requests have a context that nobody prefilled: seeded rows in the host store (or resident), seeded
+// index keys on the device. Steps are driven by hand, on the engine's own cache, model and executor.
 //
 // Content depends on (seed, request, layer, position) alone, and so do the tokens: two of these with any route and pool
 // give the same logits, bit for bit.
@@ -15,9 +15,9 @@
 namespace tidepool::engine {
 
 struct BenchContextOptions {
-  EngineOptions engine;       // route and pool as wanted; lengths are set here
+  EngineOptions engine;  // route and pool as wanted; lengths are set here
   int32_t batch = 1;
-  int32_t num_filled = 0;     // positions that exist before step 0
+  int32_t num_filled = 0;  // positions that exist before step 0
   int32_t num_steps = 0;
   const TopkLists* lists = nullptr;  // null: the model's own selections. Outlives the context.
 };
@@ -35,8 +35,8 @@ class BenchContext {
 
   // One decode step of every request; steps are run in order from 0. Returns its wall time in ms.
   double step();
-  // The same, all streams idle before and after, with what ran when. (Asking operations for their costs takes time of its
-  // own: such steps are not for step times.)
+  // The same, all streams idle before and after, with what ran when. (Asking operations for their costs takes time of
+  // its own: such steps are not for step times.)
   StepSums timed_step();
   // The same, its operations also kept in `list`.
   void captured_step(device::OpList& list);

@@ -19,7 +19,7 @@ using engine::TopkLists;
 
 // A block: one step to get the caches back from the other engines, steps whose wall time counts, steps with a timeline.
 constexpr int32_t kWallSteps = 3, kTimedSteps = 2, kBlockSteps = 1 + kWallSteps + kTimedSteps;
-constexpr int32_t kDropped = 2;    // steps before the first block
+constexpr int32_t kDropped = 2;     // steps before the first block
 constexpr int32_t kWarmLists = 40;  // fill a pool of 8,192 rows several times over
 constexpr int32_t kSmallPool = 8192;
 
@@ -64,8 +64,9 @@ std::vector<Configuration> make_configurations(const DecodeBenchOptions& o, int3
   }
   const uint64_t available =
       static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  tidepool_check(bytes < available, "bench: {} engines side by side at {} tokens need {:.1f} GiB, {:.1f} GiB are free", all.size(),
-                 context, static_cast<double>(bytes) / (1 << 30), static_cast<double>(available) / (1 << 30));
+  tidepool_check(bytes < available, "bench: {} engines side by side at {} tokens need {:.1f} GiB, {:.1f} GiB are free",
+                 all.size(), context, static_cast<double>(bytes) / (1 << 30),
+                 static_cast<double>(available) / (1 << 30));
   return all;
 }
 
@@ -105,7 +106,8 @@ class BlockRunner {
   size_t next_ = 0;
 };
 
-BenchRow make_row(Configuration& c, const DecodeBenchOptions& o, int32_t context, const MachineRates& rates, double off_ms) {
+BenchRow make_row(Configuration& c, const DecodeBenchOptions& o, int32_t context, const MachineRates& rates,
+                  double off_ms) {
   BenchRow row;
   row.what = c.context->is_select() ? "decode select" : "decode off";
   row.context_tokens = context;
@@ -163,8 +165,8 @@ BenchResult bench_decode(const DecodeBenchOptions& options) {
   if (o.engine.num_threads == 0) o.engine.num_threads = base::available_threads();
   tidepool_check(o.batch >= 1 && o.steps >= 1, "bench: batch {} and {} steps must be at least 1", o.batch, o.steps);
   for (int32_t context : o.contexts) {
-    tidepool_check(context > num_steps(o), "--contexts has {} tokens: {} measured steps need a context of more than {}", context,
-                   o.steps, num_steps(o));
+    tidepool_check(context > num_steps(o), "--contexts has {} tokens: {} measured steps need a context of more than {}",
+                   context, o.steps, num_steps(o));
   }
   BenchResult result;
   say(o, "measuring the machine");

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "engine/bench_common.h"
@@ -20,13 +22,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRepetitions = 5;
+constexpr int kRepetitions = 7;
 constexpr uint64_t kSmallestBuffer = uint64_t{1} << 30;
-constexpr uint64_t kChunk = 2 << 20;  // shares of threads are multiples of it
-constexpr uint64_t kRounds = 10'000'000;  // of the multiply-add probe: about 20 ms
+constexpr uint64_t kChunk = 2 << 20;      // shares of threads are multiples of it
+constexpr uint64_t kRounds = 20'000'000;  // of the multiply-add probe: some 40 ms
 
-// Seconds from the first thread's start to the last one's end. The threads look at the clock themselves: this one may be
-// woken late.
+// Seconds from the first thread's start to the last one's end. The threads look at the clock themselves: this one may
+// be woken late.
 double seconds_of(int num_threads, const std::function<void(int)>& work) {
   std::barrier start(num_threads);
   std::vector<Clock::time_point> begins(static_cast<size_t>(num_threads)), ends(begins.size());
@@ -42,12 +44,6 @@ double seconds_of(int num_threads, const std::function<void(int)>& work) {
   for (auto& thread : threads) thread.join();
   const auto begin = *std::min_element(begins.begin(), begins.end()), end = *std::max_element(ends.begin(), ends.end());
   return std::chrono::duration<double>(end - begin).count();
-}
-
-double median_rate(int num_threads, double units, const std::function<void(int)>& work) {
-  std::vector<double> rates;
-  for (int i = 0; i < kRepetitions; ++i) rates.push_back(units / seconds_of(num_threads, work));
-  return engine::median(rates);
 }
 
 uint64_t system_bytes(int pages) {
@@ -66,7 +62,8 @@ uint64_t buffer_bytes(int num_threads) {
 }  // namespace
 
 MachineRates measure_machine(int num_threads) {
-  tidepool_check(num_threads >= 1 && num_threads <= 1024, "measure_machine: {} threads, must be 1 to 1024", num_threads);
+  tidepool_check(num_threads >= 1 && num_threads <= 1024, "measure_machine: {} threads, must be 1 to 1024",
+                 num_threads);
   MachineRates rates;
   rates.simd_target = nn::simd_target();
   rates.num_threads = num_threads;
@@ -74,12 +71,21 @@ MachineRates measure_machine(int num_threads) {
   const model::AnonymousRegion region(bytes);
   const auto part = [&](int i) { return region.data() + static_cast<uint64_t>(i) * share; };
   seconds_of(num_threads, [&](int i) { std::memset(part(i), 1, share); });
-  const auto total = static_cast<double>(bytes);
-  rates.read_bytes_per_s = median_rate(num_threads, total, [&](int i) { nn::probe_read(part(i), share); });
-  rates.copy_bytes_per_s =
-      median_rate(num_threads, total / 2, [&](int i) { std::memcpy(part(i), part(i) + share / 2, share / 2); });
-  const auto per_thread = static_cast<double>(nn::probe_multiply_adds(kRounds));
-  rates.multiply_adds_per_s = median_rate(num_threads, per_thread * num_threads, [](int) { nn::probe_multiply_adds(kRounds); });
+  // In turns: a clock that changes its speed, or a neighbour, meets all three.
+  std::vector<double> reads, copies, multiply_adds;
+  for (int i = 0; i < kRepetitions; ++i) {
+    std::vector<uint64_t> done(static_cast<size_t>(num_threads));
+    const auto total = static_cast<double>(bytes);
+    reads.push_back(total / seconds_of(num_threads, [&](int t) { nn::probe_read(part(t), share); }));
+    copies.push_back(total / 2 /
+                     seconds_of(num_threads, [&](int t) { std::memcpy(part(t), part(t) + share / 2, share / 2); }));
+    const double seconds =
+        seconds_of(num_threads, [&](int t) { done[static_cast<size_t>(t)] = nn::probe_multiply_adds(kRounds); });
+    multiply_adds.push_back(static_cast<double>(std::accumulate(done.begin(), done.end(), uint64_t{0})) / seconds);
+  }
+  rates.read_bytes_per_s = engine::median(reads);
+  rates.copy_bytes_per_s = engine::median(copies);
+  rates.multiply_adds_per_s = engine::median(multiply_adds);
   return rates;
 }
 

@@ -49,7 +49,8 @@ std::vector<Operation> operations_of(const device::OpList& list) {
   return all;
 }
 
-// The first of each operator; operators that come in several shapes (products) count once per number of multiply-adds.
+// The first of each operator; operators that come in several shapes (products) count once per number of
+// multiply-adds, which the name then gives in millions.
 struct Distinct {
   std::string name;
   size_t index;  // in the step
@@ -67,7 +68,7 @@ std::vector<Distinct> distinct_of(const std::vector<Operation>& all) {
   }
   for (Distinct& d : found) {
     const auto same = std::count_if(found.begin(), found.end(), [&](const Distinct& o) { return o.name == d.name; });
-    if (same > 1) d.name += fmt::format(", {:.2f} M multiply-adds", static_cast<double>(d.multiply_adds) * 1e-6);
+    if (same > 1) d.name += fmt::format(", {:.3g} M", static_cast<double>(d.multiply_adds) * 1e-6);
   }
   return found;
 }
@@ -90,7 +91,8 @@ double run_alone_ms(device::Executor& executor, const Operation& operation, int3
   return engine::median(ms);
 }
 
-BenchRow measure_operators(BenchContext& context, const DecodeBenchOptions& o, int32_t num_tokens, const MachineRates& rates) {
+BenchRow measure_operators(BenchContext& context, const DecodeBenchOptions& o, int32_t num_tokens,
+                           const MachineRates& rates) {
   device::OpList list;
   for (int32_t i = 0; i < kFirstSteps; ++i) context.step();
   context.captured_step(list);
@@ -100,7 +102,8 @@ BenchRow measure_operators(BenchContext& context, const DecodeBenchOptions& o, i
   row.batch = o.batch;
   row.pool_size = context.pool_size();
   const auto found = distinct_of(operations_of(list));
-  tidepool_check(found.size() <= kMaxOperators, "bench: a step has {} operators, at most {} are measured", found.size(), kMaxOperators);
+  tidepool_check(found.size() <= kMaxOperators, "bench: a step has {} operators, at most {} are measured", found.size(),
+                 kMaxOperators);
   for (const Distinct& d : found) {
     list.clear();
     context.captured_step(list);
@@ -133,15 +136,17 @@ BenchResult bench_ops(const DecodeBenchOptions& options) {
     context.num_steps = kSteps;
     std::unique_ptr<engine::TopkLists> lists;
     if (o.topk_overlap >= 0) {
-      lists = std::make_unique<engine::TopkLists>(engine::TopkLists::Options{
-          static_cast<int32_t>(config.layer_groups().size()), o.batch, config.index_topk, context.num_filled, 40, kSteps,
-          o.topk_overlap, o.engine.seed});
+      lists = std::make_unique<engine::TopkLists>(
+          engine::TopkLists::Options{static_cast<int32_t>(config.layer_groups().size()), o.batch, config.index_topk,
+                                     context.num_filled, 40, kSteps, o.topk_overlap, o.engine.seed});
       context.lists = lists.get();
     }
     for (OffloadRoute route : {OffloadRoute::kOff, OffloadRoute::kSelect}) {
       context.engine.route = route;
       if (!o.pool_sizes.empty()) context.engine.pool_size = o.pool_sizes[0];
-      if (o.progress) o.progress(fmt::format("operators at {} tokens, {}", num_tokens, route == OffloadRoute::kOff ? "off" : "select"));
+      if (o.progress)
+        o.progress(
+            fmt::format("operators at {} tokens, {}", num_tokens, route == OffloadRoute::kOff ? "off" : "select"));
       BenchContext filled(context);
       filled.fill();
       filled.warm_pool();

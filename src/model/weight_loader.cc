@@ -155,7 +155,10 @@ void WeightLoader::set_pointers(const Item& item, std::byte* base) const {
       return;
     case Kind::kMatrix:
       item.matrix_out->data = data;
-      if (item.scale != nullptr) item.matrix_out->scale = reinterpret_cast<const float*>(base + item.scale_offset);
+      if (item.scale != nullptr) {
+        item.matrix_out->scale = reinterpret_cast<const float*>(base + item.scale_offset);
+        item.matrix_out->no_nan = allow_nan_ ? 0 : 1;  // the scan refuses the checkpoint otherwise
+      }
       return;
     case Kind::kKvB:
       for (auto* list : {item.keys_out, item.values_out}) {

@@ -29,13 +29,6 @@ void write_rows(const T* base, int64_t num_rows, int64_t stride, int64_t width, 
   if (base != nullptr) list.write(base, rows_bytes(base, num_rows, stride, width));
 }
 
-// Every row of a plane, without the bytes of other layers between them.
-inline void write_plane(const RowPlane& plane, int64_t num_rows, device::AccessList& list) {
-  if (plane.base == nullptr || num_rows <= 0) return;
-  if (plane.stride == plane.bytes) return list.write(plane.base, static_cast<size_t>(num_rows * plane.stride));
-  for (int64_t i = 0; i < num_rows; ++i) list.write(plane.row(i), static_cast<size_t>(plane.bytes));
-}
-
 inline size_t scale_bytes(const PackedMatrix& w) {
   if (w.scale == nullptr) return 0;
   const auto blocks = [](int32_t n) { return static_cast<size_t>((n + kScaleBlock - 1) / kScaleBlock); };

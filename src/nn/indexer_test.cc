@@ -7,6 +7,8 @@
 namespace tidepool::nn {
 namespace {
 
+using namespace pieces;
+
 struct Shape {
   int32_t heads, dim, rope, block_size;
   DType type;

@@ -10,7 +10,8 @@ namespace tidepool::nn {
 // Multiply-adds in registers, `rounds` of them for every lane of enough independent sums. Returns how many were done.
 uint64_t probe_multiply_adds(uint64_t rounds);
 
-// Reads every byte (a multiple of 64, 64-byte aligned) front to back once. Returns a sum of them, so that nobody skips it.
+// Reads every byte (a multiple of 64, 64-byte aligned) front to back once. Returns a sum of them, so that nobody skips
+// it.
 uint64_t probe_read(const std::byte* data, size_t bytes);
 
 }  // namespace tidepool::nn

@@ -150,18 +150,22 @@ const OpType& expert_list(Backend) {
 const OpType& expert_up(Backend backend) {
   using P = ExpertParams;
   static constexpr OpType kRef =
-      make_op_type<P, ref::expert_pieces, ref::expert_up_run, declare_expert_up, expert_up_cost>("expert_up", Part::kExperts);
+      make_op_type<P, ref::expert_pieces, ref::expert_up_run, declare_expert_up, expert_up_cost>("expert_up",
+                                                                                                 Part::kExperts);
   static constexpr OpType kCpu =
-      make_op_type<P, cpu::expert_up_pieces, cpu::expert_up_run, declare_expert_up, expert_up_cost>("expert_up", Part::kExperts);
+      make_op_type<P, cpu::expert_up_pieces, cpu::expert_up_run, declare_expert_up, expert_up_cost>("expert_up",
+                                                                                                    Part::kExperts);
   return backend == Backend::kRef ? kRef : kCpu;
 }
 
 const OpType& expert_down(Backend backend) {
   using P = ExpertParams;
-  static constexpr OpType kRef = make_op_type<P, ref::expert_pieces, ref::expert_down_run, declare_expert_down,
-                                              expert_down_cost>("expert_down", Part::kExperts);
-  static constexpr OpType kCpu = make_op_type<P, cpu::expert_down_pieces, cpu::expert_down_run, declare_expert_down,
-                                              expert_down_cost>("expert_down", Part::kExperts);
+  static constexpr OpType kRef =
+      make_op_type<P, ref::expert_pieces, ref::expert_down_run, declare_expert_down, expert_down_cost>("expert_down",
+                                                                                                       Part::kExperts);
+  static constexpr OpType kCpu =
+      make_op_type<P, cpu::expert_down_pieces, cpu::expert_down_run, declare_expert_down, expert_down_cost>(
+          "expert_down", Part::kExperts);
   return backend == Backend::kRef ? kRef : kCpu;
 }
 

@@ -1,10 +1,10 @@
 // Mixture of experts, and the dense MLP as its case without routed experts.
 //
 // Router (grouped, sigmoid, "noaux_tc"): s = sigmoid(logits), b = s + bias; with groups: group score = sum of its two
-// largest b, the best groups_kept groups stay (ties: lower group), others are excluded (-inf); the top experts_per_token of
-// b (ties: lower expert id); weight_j = s_j / (sum_j s_j + 1e-20) * scaling when norm_topk_prob, else s_j * scaling.
-// Chosen experts are listed by descending b.
-// Output: x[m] += (((g_0 y_0 + g_1 y_1) + ...) + shared), chain of fused multiply-adds in list order from 0, then shared.
+// largest b, the best groups_kept groups stay (ties: lower group), others are excluded (-inf); the top
+// experts_per_token of b (ties: lower expert id); weight_j = s_j / (sum_j s_j + 1e-20) * scaling when norm_topk_prob,
+// else s_j * scaling. Chosen experts are listed by descending b. Output: x[m] += (((g_0 y_0 + g_1 y_1) + ...) +
+// shared), chain of fused multiply-adds in list order from 0, then shared.
 #pragma once
 
 #include "nn/packed_matrix.h"
@@ -41,8 +41,8 @@ struct ExpertMatrices {
   PackedMatrix gate, up, down;  // [I, H], [I, H], [H, I]
 };
 
-// Routed experts (num_experts may be 0) and the always-on MLP (has_shared; the shared expert, or the dense MLP of a dense
-// layer). Each expert's weights are read once for all its rows.
+// Routed experts (num_experts may be 0) and the always-on MLP (has_shared; the shared expert, or the dense MLP of a
+// dense layer). Each expert's weights are read once for all its rows.
 struct ExpertParams {
   Rows rows;
   int32_t num_experts = 0, experts_per_token = 0;

@@ -1,5 +1,5 @@
-// Both implementations of the mixture-of-experts operators. Routing and listing have one implementation: they decide which
-// experts run, so they must be bit-equal everywhere, and they are small.
+// Both implementations of the mixture-of-experts operators. Routing and listing have one implementation: they decide
+// which experts run, so they must be bit-equal everywhere, and they are small.
 #pragma once
 
 #include "nn/moe.h"

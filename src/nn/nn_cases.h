@@ -20,7 +20,8 @@
 
 namespace tidepool::nn {
 
-// Relative to the sum of magnitudes of the terms: what a target without fused multiply-add, or another exp, may differ by.
+// Relative to the sum of magnitudes of the terms: what a target without fused multiply-add, or another exp, may differ
+// by.
 inline constexpr float kSumTolerance = 2e-6f;
 inline constexpr float kSiluTolerance = 5e-7f;
 
@@ -31,7 +32,7 @@ inline bool is_poison(float v) { return std::bit_cast<uint32_t>(v) == kPoisonBit
 
 inline bool same_bits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // Targets whose multiply-add rounds once, as ref does.
@@ -73,12 +74,14 @@ class Matrix {
   Matrix(DType type, int32_t n, int32_t k, uint32_t seed) : Matrix(type, n, k, random_source(type, n, k, seed)) {
     if (type != DType::kF8E4M3) return;
     scale_ = random_floats(scale_.size(), seed + 1, 0.001f, 0.3f);
+    no_nan_ = seed % 2;
   }
   // source: [n, k] of type.
   Matrix(DType type, int32_t n, int32_t k, const std::vector<std::byte>& source)
       : memory_(packed_bytes(type, n, k) + 64), scale_(blocks(n) * blocks(k), 1.0f), type_(type), n_(n), k_(k) {
     for (int32_t panel = 0; panel < view().num_panels(); ++panel) {
-      pack_panel(source.data(), type, k, 1, n, k, panel, type, data() + static_cast<size_t>(panel) * view().panel_bytes());
+      pack_panel(source.data(), type, k, 1, n, k, panel, type,
+                 data() + static_cast<size_t>(panel) * view().panel_bytes());
     }
   }
   static Matrix of_floats(int32_t n, int32_t k, const std::vector<float>& values) {
@@ -87,7 +90,8 @@ class Matrix {
     return Matrix(DType::kF32, n, k, source);
   }
   PackedMatrix view() const {
-    return {const_cast<Matrix*>(this)->data(), type_, n_, k_, type_ == DType::kF8E4M3 ? scale_.data() : nullptr};
+    return {
+        const_cast<Matrix*>(this)->data(), type_, n_, k_, type_ == DType::kF8E4M3 ? scale_.data() : nullptr, no_nan_};
   }
   std::vector<float>& scale() { return scale_; }
 
@@ -115,7 +119,7 @@ class Matrix {
   std::vector<std::byte> memory_;
   std::vector<float> scale_;
   DType type_;
-  int32_t n_, k_;
+  int32_t n_, k_, no_nan_ = 0;
 };
 
 // The declared ranges, merged for a question of membership.

@@ -85,9 +85,12 @@ void declare_write_row(const WriteRowParams& p, AccessList& list) {
   read_rows(p.cos_table, p.rows.max_rows, half, half, list);
   read_rows(p.sin_table, p.rows.max_rows, half, half, list);
   read_rows(p.dest, p.rows.max_rows, 1, 1, list);
-  for (int32_t place = 0; place < kNumPlaces; ++place) {
-    write_plane(p.places.planes[place].latent, p.place_rows[place], list);
-    write_plane(p.places.planes[place].rope, p.place_rows[place], list);
+  // The very rows: a ring is overwritten here while older rows of it may still be on their way to the host.
+  for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
+    if (p.dest[m].place == Place::kNone) continue;
+    const RowPlanes& planes = p.places[p.dest[m].place];
+    list.write(planes.latent.row(p.dest[m].index), static_cast<size_t>(planes.latent.bytes));
+    list.write(planes.rope.row(p.dest[m].index), static_cast<size_t>(planes.rope.bytes));
   }
 }
 
@@ -106,7 +109,8 @@ Cost write_row_cost(const WriteRowParams& p) {
 
 const OpType& embed(Backend) {
   static constexpr OpType kType =
-      make_op_type<EmbedParams, row_pieces<EmbedParams>, ref::embed_run, declare_embed, embed_cost>("embed", Part::kOther);
+      make_op_type<EmbedParams, row_pieces<EmbedParams>, ref::embed_run, declare_embed, embed_cost>("embed",
+                                                                                                    Part::kOther);
   return kType;
 }
 
@@ -122,14 +126,16 @@ const OpType& rms_norm(Backend backend) {
 const OpType& rope_table(Backend) {
   using P = RopeTableParams;
   static constexpr OpType kType =
-      make_op_type<P, row_pieces<P>, ref::rope_table_run, declare_rope_table, rope_table_cost>("rope_table", Part::kOther);
+      make_op_type<P, row_pieces<P>, ref::rope_table_run, declare_rope_table, rope_table_cost>("rope_table",
+                                                                                               Part::kOther);
   return kType;
 }
 
 const OpType& query_rope(Backend) {
   using P = QueryRopeParams;
   static constexpr OpType kType =
-      make_op_type<P, row_pieces<P>, ref::query_rope_run, declare_query_rope, query_rope_cost>("query_rope", Part::kOther);
+      make_op_type<P, row_pieces<P>, ref::query_rope_run, declare_query_rope, query_rope_cost>("query_rope",
+                                                                                               Part::kOther);
   return kType;
 }
 

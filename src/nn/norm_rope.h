@@ -16,22 +16,23 @@ struct EmbedParams {
   const std::byte* table = nullptr;    // [vocab, hidden] of type
   DType type = DType::kBF16;           // kBF16, kF16, kF32
   int32_t hidden = 0;
-  int32_t vocab = 0;                   // rows of the table, for declare(); 0: the table is not declared
-  float* x = nullptr;                  // [max_rows, hidden]
+  int32_t vocab = 0;   // rows of the table, for declare(); 0: the table is not declared
+  float* x = nullptr;  // [max_rows, hidden]
 };
 const device::OpType& embed(Backend backend);
 
-// y = (x * r) * weight, r = 1 / sqrt(mean(x^2) + eps), each step rounded to fp32. The order of the sum: kNormLanes lanes,
-// lane j the chain of fused multiply-adds over x[j], x[j + kNormLanes], ... from 0; then halves are added, lane j and
-// j + h for h = 32, 16, ..., 1.
+// y = (x * r) * weight, r = 1 / sqrt(mean(x^2) + eps), each step rounded to fp32. The order of the sum: kNormLanes
+// lanes, lane j the chain of fused multiply-adds over x[j], x[j + kNormLanes], ... from 0; then halves are added, lane
+// j and j + h for h = 32, 16, ..., 1.
 inline constexpr int32_t kNormLanes = 64;
 struct RmsNormParams {
   Rows rows;
   const float* x = nullptr;  // [.., x_stride]
   int32_t x_stride = 0;
-  const int32_t* source_row = nullptr;  // [max_rows] row of x for row m of y; null: m. (Picks the rows that get logits.)
-  int32_t x_rows = 0;                   // rows of x with source_row, for declare(); 0: max_rows
-  const float* weight = nullptr;        // [width]
+  const int32_t* source_row =
+      nullptr;                    // [max_rows] row of x for row m of y; null: m. (Picks the rows that get logits.)
+  int32_t x_rows = 0;             // rows of x with source_row, for declare(); 0: max_rows
+  const float* weight = nullptr;  // [width]
   int32_t width = 0;
   float eps = 0;
   float* y = nullptr;  // [max_rows, y_stride]; may be x (in place, only without source_row)
@@ -59,23 +60,22 @@ struct QueryRopeParams {
   const float* q = nullptr;  // [max_rows, num_heads * (nope_dim + rope_dim)]
   const float* cos_table = nullptr;
   const float* sin_table = nullptr;
-  float* out = nullptr;      // [max_rows, num_heads, latent_dim + rope_dim]
+  float* out = nullptr;  // [max_rows, num_heads, latent_dim + rope_dim]
 };
 const device::OpType& query_rope(Backend backend);
 
-// A cache row from z = kv_a x: latent = RMSNorm(z[0:latent]) and rope part = adjacent-pair RoPE(z[latent:]) (not normed),
-// converted to the row format and written where dest says.
+// A cache row from z = kv_a x: latent = RMSNorm(z[0:latent]) and rope part = adjacent-pair RoPE(z[latent:]) (not
+// normed), converted to the row format and written where dest says.
 struct WriteRowParams {
   Rows rows;
-  const float* z = nullptr;  // [max_rows, latent + rope]
+  const float* z = nullptr;       // [max_rows, latent + rope]
   const float* weight = nullptr;  // [latent] kv_a_layernorm
   float eps = 0;
   const float* cos_table = nullptr;
   const float* sin_table = nullptr;
   RowFormat format;
-  const RowLocation* dest = nullptr;  // [max_rows]; kNone: the row is not kept
-  PlaceTable places;                  // of this layer
-  int32_t place_rows[kNumPlaces] = {};  // rows of each place that dest may name, for declare()
+  const RowLocation* dest = nullptr;    // [max_rows]; kNone: the row is not kept
+  PlaceTable places;                    // of this layer
 };
 const device::OpType& write_row(Backend backend);
 

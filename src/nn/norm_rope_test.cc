@@ -16,7 +16,9 @@ struct RmsFixture {
   int32_t width, max_rows = 6, stride;
   std::vector<float> x, weight;
   explicit RmsFixture(int32_t w)
-      : width(w), stride(w + 4), x(random_floats(static_cast<size_t>(6 * stride), 3, -4, 4)),
+      : width(w),
+        stride(w + 4),
+        x(random_floats(static_cast<size_t>(6 * stride), 3, -4, 4)),
         weight(random_floats(static_cast<size_t>(w), 4, 0.5f, 2)) {}
   std::vector<float> run(Backend backend, int32_t begin, int32_t end, Order order = Order::kForward) const {
     std::vector<float> y(x.size(), poison());
@@ -66,8 +68,10 @@ TEST(RmsNorm, agrees_with_double_arithmetic) {
       for (int32_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
       const double scale = 1 / std::sqrt(sum / width + 1e-5);
       for (int32_t i = 0; i < width; ++i) {
-        const double expected = static_cast<double>(x[i]) * scale * static_cast<double>(fixture.weight[static_cast<size_t>(i)]);
-        ASSERT_NEAR(static_cast<double>(y[static_cast<size_t>(m * fixture.stride + i)]), expected, 5e-7 * std::fabs(expected));
+        const double expected =
+            static_cast<double>(x[i]) * scale * static_cast<double>(fixture.weight[static_cast<size_t>(i)]);
+        ASSERT_NEAR(static_cast<double>(y[static_cast<size_t>(m * fixture.stride + i)]), expected,
+                    5e-7 * std::fabs(expected));
       }
     }
   }
@@ -226,8 +230,6 @@ struct WriteFixture {
     p.format = format;
     p.dest = dest;
     p.places = places;
-    p.place_rows[static_cast<int32_t>(Place::kWindow)] = 3;
-    p.place_rows[static_cast<int32_t>(Place::kResident)] = 2;
     return p;
   }
 };
@@ -262,11 +264,13 @@ TEST(WriteRow, norms_the_latent_rotates_the_key_and_writes_both_planes_of_every_
                                        : planes.rope.row(fixture.dest[m].index) + (i - 70) * bytes;
           const float value = normed[m * 76 + i];
           const uint16_t bits = f32_to_bf16(value);
-          EXPECT_EQ(std::memcmp(at, type == DType::kF32 ? static_cast<const void*>(&value) : &bits, bytes), 0) << m << " " << i;
+          EXPECT_EQ(std::memcmp(at, type == DType::kF32 ? static_cast<const void*>(&value) : &bits, bytes), 0)
+              << m << " " << i;
         }
       }
       const size_t stride = static_cast<size_t>(fixture.format.row_bytes()) + 8;
-      for (size_t i = stride; i < 2 * stride; ++i) ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "row 1 has no writer";
+      for (size_t i = stride; i < 2 * stride; ++i)
+        ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "row 1 has no writer";
       for (size_t i = stride - 8; i < stride; ++i) ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "between rows";
     });
   }

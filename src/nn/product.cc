@@ -79,10 +79,12 @@ const OpType& product(Backend backend, Part part) {
 }
 
 const OpType& head_product(Backend backend) {
-  static constexpr OpType kRef = device::make_op_type<HeadProductParams, ref::head_product_pieces, ref::head_product_run,
-                                                      declare_head_product, head_product_cost>("head_product", Part::kProjection);
-  static constexpr OpType kCpu = device::make_op_type<HeadProductParams, cpu::head_product_pieces, cpu::head_product_run,
-                                                      declare_head_product, head_product_cost>("head_product", Part::kProjection);
+  static constexpr OpType kRef =
+      device::make_op_type<HeadProductParams, ref::head_product_pieces, ref::head_product_run, declare_head_product,
+                           head_product_cost>("head_product", Part::kProjection);
+  static constexpr OpType kCpu =
+      device::make_op_type<HeadProductParams, cpu::head_product_pieces, cpu::head_product_run, declare_head_product,
+                           head_product_cost>("head_product", Part::kProjection);
   return backend == Backend::kRef ? kRef : kCpu;
 }
 

@@ -61,7 +61,8 @@ TEST(Route, keeps_the_best_groups_by_the_sum_of_their_two_best) {
   p.num_groups = 3;
   p.groups_kept = 1;
   // Group 0 has the best expert, group 1 the best pair.
-  EXPECT_EQ(run_route({9, -9, -9, 1, 1, 0, 0, 0, 0}, std::vector<float>(9, 0.0f), p).expert, (std::vector<int32_t>{3, 4, 5}));
+  EXPECT_EQ(run_route({9, -9, -9, 1, 1, 0, 0, 0, 0}, std::vector<float>(9, 0.0f), p).expert,
+            (std::vector<int32_t>{3, 4, 5}));
   p.groups_kept = 2;  // then group 2: 2 sigmoid(0.6) against sigmoid(9) + sigmoid(-9) = 1
   EXPECT_EQ(run_route({9, -9, -9, 1, 1, 0, 0.6f, 0.6f, 0}, std::vector<float>(9, 0.0f), p).expert,
             (std::vector<int32_t>{3, 4, 6}));
@@ -85,7 +86,9 @@ TEST(Route, resolves_small_differences_of_large_biases) {
   for (int32_t m = 0; m < rows; ++m) {
     std::vector<int32_t> order(static_cast<size_t>(experts));
     std::iota(order.begin(), order.end(), 0);
-    const auto score = [&](int32_t e) { return sigmoid(logits[static_cast<size_t>(m * experts + e)]) + bias[static_cast<size_t>(e)]; };
+    const auto score = [&](int32_t e) {
+      return sigmoid(logits[static_cast<size_t>(m * experts + e)]) + bias[static_cast<size_t>(e)];
+    };
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return score(a) > score(b); });
     float sum = 0;
     for (size_t j = 0; j < 8; ++j) {

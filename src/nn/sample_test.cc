@@ -116,7 +116,8 @@ TEST(Sample, walks_a_large_vocabulary_to_its_end) {
   for (int i = 0; i < count; ++i) expected[static_cast<size_t>((i * 7919) % count)] = i;  // by descending logit
   std::vector<double> sums(count);
   double sum = 0;
-  for (int i = 0; i < count; ++i) sums[static_cast<size_t>(i)] = sum += std::exp(static_cast<double>(static_cast<float>(i) * -1e-4f));
+  for (int i = 0; i < count; ++i)
+    sums[static_cast<size_t>(i)] = sum += std::exp(static_cast<double>(static_cast<float>(i) * -1e-4f));
   for (int rank : {0, 1, 127, 128, 1000, 1023, 1024, 2999}) {
     const double before = rank == 0 ? 0 : sums[static_cast<size_t>(rank - 1)];
     const double middle = (before + sums[static_cast<size_t>(rank)]) / 2 / sum;

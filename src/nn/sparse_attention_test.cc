@@ -7,6 +7,8 @@
 namespace tidepool::nn {
 namespace {
 
+using namespace pieces;
+
 struct Shape {
   int32_t latent, rope, heads;
   DType type;

@@ -15,7 +15,7 @@
 #include "nn/simd_target.h"
 #include "tidepool/op.h"
 
-namespace tidepool::nn {
+namespace tidepool::nn::pieces {
 
 template <typename Params>
 void run_pieces(const device::OpType& type, const Params& params, uint32_t seed = 1) {
@@ -58,4 +58,4 @@ inline std::vector<float> random_floats(size_t n, uint32_t seed, float deviation
 // The value outputs hold before a kernel runs.
 inline constexpr float kPoison = -12345.75f;
 
-}  // namespace tidepool::nn
+}  // namespace tidepool::nn::pieces

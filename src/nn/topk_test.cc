@@ -8,6 +8,8 @@
 namespace tidepool::nn {
 namespace {
 
+using namespace pieces;
+
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 

@@ -39,7 +39,8 @@ ExpertCut cut_experts(const ExpertParams& p, int32_t outputs, int32_t shared_out
   const int32_t panels = ceil_div(outputs, kPanelRows), shared_panels = ceil_div(shared_outputs, kPanelRows);
   cut.active = num_active(p);
   const int32_t total = panels * cut.active + (p.has_shared ? shared_panels : 0);
-  cut.panels = std::min(limit, panels_per_piece(total, std::min(rows, kBlockRows), packed_bytes(DType::kBF16, 32, inputs)));
+  cut.panels =
+      std::min(limit, panels_per_piece(total, std::min(rows, kBlockRows), packed_bytes(DType::kBF16, 32, inputs)));
   cut.groups = ceil_div(panels, cut.panels);
   cut.shared_groups = p.has_shared ? ceil_div(shared_panels, cut.panels) : 0;
   return cut;
@@ -72,7 +73,8 @@ void run_up(const ExpertParams& p, const ExpertRows& rows, int32_t first, int32_
     float* inner = rows.is_shared() ? p.shared_inner + row * p.shared_width : p.inner + row * p.width;
     for (int32_t panel = first; panel < last; ++panel) {
       const int32_t n = panel * kPanelRows, i = 2 * (panel - first);
-      silu_product(sums.row(block, i, m), sums.row(block, i + 1, m), inner + n, std::min(kPanelRows, rows.mlp->gate.n - n));
+      silu_product(sums.row(block, i, m), sums.row(block, i + 1, m), inner + n,
+                   std::min(kPanelRows, rows.mlp->gate.n - n));
     }
   }
 }

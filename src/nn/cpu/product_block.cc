@@ -1,11 +1,12 @@
 // One kernel for every number of rows: a tile of kRows rows and kSubs sub-panels keeps its sums in registers over a
 // k-block. A sub-panel is two vectors of lanes: a whole panel on AVX3, half of one on AVX2, a quarter on SSE4 and NEON.
 //
-// bf16 pairs are widened in place: of each 32-bit word the low half becomes an even lane, the high half an odd lane, one
-// instruction each. Sums stay in that order (even lanes, odd lanes) until the last k-block, which interleaves them.
+// bf16 pairs are widened in place: of each 32-bit word the low half becomes an even lane, the high half an odd lane,
+// one instruction each. Sums stay in that order (even lanes, odd lanes) until the last k-block, which interleaves them.
 #include "nn/cpu/product_block.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "nn/cpu/simd.h"
@@ -32,11 +33,11 @@ constexpr int kTileRows = kManyRegisters ? 12 : 6;
 
 // x rows of a tile are copied here: rows of a real model lie a multiple of 4 KiB apart, where they would evict each
 // other from the first-level cache. The 16 spare floats spread them over its sets.
-#ifndef PFB
-#define PFB 3072
-#endif
-constexpr int kPrefetchRows = 12, kPrefetchBytes = PFB;
 constexpr int kXStride = kProductBlock + 16;
+
+// Weights are prefetched this far ahead: the machine's own prefetchers stop at every 4 KiB, and one stream of them does
+// not reach the read bandwidth.
+constexpr int kPrefetchBytes = 3072;
 
 // How a sub-panel's values of one k become two vectors, and in which order the vectors hold the lanes.
 struct F32Weights {
@@ -63,17 +64,21 @@ struct BF16Weights {
   static HWY_INLINE void store(VF v0, VF v1, float* out) { hn::StoreInterleaved2(v0, v1, F32(), out); }
 };
 
-// e4m3: the seven value bits shifted into an fp32 pattern whose exponent is 120 too small, as in dtype.h.
+// e4m3: the seven value bits shifted into an fp32 pattern whose exponent is 120 too small, as in dtype.h. kPlain: no
+// code is NaN and 2^120 times the scale is exact, so that one multiplication does both.
+template <bool kPlain>
 struct F8Weights {
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
+  static constexpr float kScaleFactor = kPlain ? 0x1p120f : 1.0f;
   template <class V>
   static HWY_INLINE VF widen(V code_on_top, VF scale) {  // code in bits 24..31, anything below
     const hn::RebindToSigned<F32> i32;
-    const auto kValueBits = hn::Set(U32(), 0x07f00000u);
     const auto shifted = hn::BitCast(U32(), hn::ShiftRight<4>(hn::BitCast(i32, code_on_top)));
     const VF small = hn::BitCast(F32(), hn::And(shifted, hn::Set(U32(), 0x87f00000u)));
-    const auto is_nan = hn::RebindMask(F32(), hn::Eq(hn::And(shifted, kValueBits), kValueBits));
+    if constexpr (kPlain) return hn::Mul(small, scale);
+    const auto value_bits = hn::Set(U32(), 0x07f00000u);
+    const auto is_nan = hn::RebindMask(F32(), hn::Eq(hn::And(shifted, value_bits), value_bits));
     const VF nan = hn::BitCast(F32(), hn::Set(U32(), 0x7fc00000u));
     return hn::Mul(hn::IfThenElse(is_nan, nan, hn::Mul(small, hn::Set(F32(), 0x1p120f))), scale);
   }
@@ -95,7 +100,7 @@ struct Tile {
   const ProductBlock* block;
   BlockSums* sums;
   int first_row, first_sub;
-  int first_k, num_k;  // of this k-block
+  int first_k, num_k;                    // of this k-block
   const float* const* next_x = nullptr;  // rows of the tile that comes next, their k-block at next_k
   int num_next = 0, next_k = 0;
   // What to prefetch during a chunk of a sub-panel: one row of the next tile.
@@ -144,7 +149,7 @@ HWY_NOINLINE void run_tile(const Tile& tile, const float* HWY_RESTRICT x) {
     if constexpr (W::kScaled) {
       for (int s = 0; s < kSubs; ++s) {
         const int panel = (tile.first_sub + s) / kSubsPerPanel;
-        scale[s] = hn::Set(d, tile.block->scales[panel][(tile.first_k + begin) / kScaleBlock]);
+        scale[s] = hn::Set(d, tile.block->scales[panel][(tile.first_k + begin) / kScaleBlock] * W::kScaleFactor);
       }
     }
     const int end = std::min(tile.num_k, begin + kChunk);
@@ -153,8 +158,9 @@ HWY_NOINLINE void run_tile(const Tile& tile, const float* HWY_RESTRICT x) {
       VF w[2 * kSubs];
       if constexpr (kRows > 4) __builtin_prefetch(upcoming + (k - begin) * kChunksPerBlock, 0, 2);
       for (int s = 0; s < kSubs; ++s) {
-        if constexpr (kRows <= kPrefetchRows) __builtin_prefetch(p[s] + static_cast<ptrdiff_t>(k) * (kPanelRows * W::kBytes) + kPrefetchBytes);
-        W::load(p[s] + static_cast<ptrdiff_t>(k) * (kPanelRows * W::kBytes), scale[s], w[2 * s], w[2 * s + 1]);
+        const std::byte* at = p[s] + static_cast<ptrdiff_t>(k) * (kPanelRows * W::kBytes);
+        __builtin_prefetch(at + kPrefetchBytes);
+        W::load(at, scale[s], w[2 * s], w[2 * s + 1]);
       }
       for (int r = 0; r < kRows; ++r) {
         const VF xk = hn::Set(d, x[r * kXStride + k]);
@@ -188,8 +194,20 @@ HWY_INLINE void run_rows(Tile tile, int rows, const float* x) {
   run_row_tile<W, kRows, subs_at_once(kRows)>(tile, x);
 }
 
-template <class W>
-void run_block(const ProductBlock& block, BlockSums& sums) {
+// Whether F8Weights<true> may be used for k-values [k, k + num_k) of every panel.
+bool is_plain(const ProductBlock& block, int k, int num_k) {
+  for (int panel = 0; panel < block.num_panels; ++panel) {
+    for (int i = k / kScaleBlock; i <= (k + num_k - 1) / kScaleBlock; ++i) {
+      const float scale = std::fabs(block.scales[panel][i]);
+      if (scale != 0 && !(scale >= 0x1p-100f && scale <= 64)) return false;
+    }
+  }
+  return block.no_nan;
+}
+
+// run(tile, rows, x) for every k-block and tile of rows; x: the tile's rows of the k-block, kXStride apart.
+template <class Run>
+HWY_INLINE void for_each_tile(const ProductBlock& block, BlockSums& sums, const Run& run) {
   alignas(64) float x_tile[kTileRows * kXStride];
   const int num_tiles = (block.num_rows + kTileRows - 1) / kTileRows;
   for (int k = 0; k < block.k; k += kProductBlock) {
@@ -204,20 +222,37 @@ void run_block(const ProductBlock& block, BlockSums& sums) {
       }
       Tile tile{&block, &sums, row, 0, k, num_k};
       row += rows;
-      const bool last = t + 1 == num_tiles;
-      tile.next_x = block.x + (last ? 0 : row);
-      tile.next_k = last ? k + kProductBlock : k;
-      if (tile.next_k < block.k) tile.num_next = std::min(rows, block.num_rows - (last ? 0 : row));
-      run_rows<W>(tile, rows, x);
+      const int next_row = t + 1 == num_tiles ? 0 : row;
+      tile.next_x = block.x + next_row;
+      tile.next_k = next_row == 0 ? k + kProductBlock : k;
+      if (tile.next_k < block.k) tile.num_next = std::min(rows, block.num_rows - next_row);
+      run(tile, rows, x);
     }
   }
 }
 
+template <class W>
+void run_block(const ProductBlock& block, BlockSums& sums) {
+  for_each_tile(block, sums, [](const Tile& tile, int rows, const float* x) { run_rows<W>(tile, rows, x); });
+}
+
+void run_f8_block(const ProductBlock& block, BlockSums& sums) {
+  bool plain = false;
+  for_each_tile(block, sums, [&](const Tile& tile, int rows, const float* x) {
+    if (tile.first_row == 0) plain = is_plain(block, tile.first_k, tile.num_k);
+    if (plain) return run_rows<F8Weights<true>>(tile, rows, x);
+    run_rows<F8Weights<false>>(tile, rows, x);
+  });
+}
+
 void product_block_target(const ProductBlock& block, BlockSums& sums) {
   switch (block.type) {
-    case DType::kF32: return run_block<F32Weights>(block, sums);
-    case DType::kF8E4M3: return run_block<F8Weights>(block, sums);
-    default: return run_block<BF16Weights>(block, sums);
+    case DType::kF32:
+      return run_block<F32Weights>(block, sums);
+    case DType::kF8E4M3:
+      return run_f8_block(block, sums);
+    default:
+      return run_block<BF16Weights>(block, sums);
   }
 }
 
@@ -239,6 +274,7 @@ void add_panel(ProductBlock& block, const PackedMatrix& w, int32_t panel) {
   const int32_t i = block.num_panels++;
   block.type = w.type;
   block.k = w.k;
+  block.no_nan = (i == 0 || block.no_nan) && w.no_nan != 0;
   block.panels[i] = w.data + static_cast<size_t>(panel) * w.panel_bytes();
   const int32_t scale_row = panel / (kScaleBlock / kPanelRows);
   const int32_t scale_columns = (w.k + kScaleBlock - 1) / kScaleBlock;

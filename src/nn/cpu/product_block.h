@@ -15,11 +15,12 @@ inline constexpr int32_t kBlockPanels = 4;
 struct ProductBlock {
   DType type = DType::kBF16;
   int32_t k = 0;
-  int32_t num_panels = 0;                // <= kBlockPanels; of one or several matrices of the same type and k
+  int32_t num_panels = 0;  // <= kBlockPanels; of one or several matrices of the same type and k
   const std::byte* panels[kBlockPanels];
-  const float* scales[kBlockPanels];     // fp8: the panel's [ceil(k/128)] block scales
-  int32_t num_rows = 0;                  // <= kBlockRows
-  const float* x[kBlockRows];            // k values each
+  const float* scales[kBlockPanels];  // fp8: the panel's [ceil(k/128)] block scales
+  bool no_nan = true;                 // of every panel (PackedMatrix::no_nan)
+  int32_t num_rows = 0;               // <= kBlockRows
+  const float* x[kBlockRows];         // k values each
 };
 
 // Sums of one block; 64-byte aligned scratch, 32 KiB.

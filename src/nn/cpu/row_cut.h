@@ -19,8 +19,8 @@ struct RowCut {
 };
 
 // Panels per piece. Few rows: the weights are the work, and kPieceBytes of them amortize starting a piece. Many rows: a
-// block of panels, each of which reuses the rows of x that the kernel has copied. At least kMinPieces pieces where there
-// are panels for it.
+// block of panels, each of which reuses the rows of x that the kernel has copied. At least kMinPieces pieces where
+// there are panels for it.
 inline constexpr int32_t kMinPieces = 16;
 inline constexpr size_t kPieceBytes = 512 << 10;
 inline int32_t panels_per_piece(int32_t total_panels, int32_t rows, size_t panel_bytes) {

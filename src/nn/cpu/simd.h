@@ -1,7 +1,8 @@
 // Include before any Highway header: which targets are compiled.
 //
 // x86: SSE4, AVX2, AVX3. The baseline is raised to SSE4 so that Highway's one-lane fallback target is never built; a
-// machine without SSE4.2 is not supported. arm: NEON alone (kernels keep vectors in arrays, so their size must be fixed).
+// machine without SSE4.2 is not supported. arm: NEON alone (kernels keep vectors in arrays, so their size must be
+// fixed).
 #pragma once
 
 #if defined(__x86_64__)

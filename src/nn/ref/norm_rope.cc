@@ -76,7 +76,8 @@ float rms_scale(const float* x, int32_t width, float eps) {
 
 void embed_run(const EmbedParams& p, int32_t piece, int32_t) {
   const int64_t m = p.rows.begin() + piece;
-  const std::byte* row = p.table + static_cast<int64_t>(p.token_ids[m]) * p.hidden * static_cast<int64_t>(dtype_bytes(p.type));
+  const std::byte* row =
+      p.table + static_cast<int64_t>(p.token_ids[m]) * p.hidden * static_cast<int64_t>(dtype_bytes(p.type));
   float* x = p.x + m * p.hidden;
   if (p.type == DType::kF32) {
     std::memcpy(x, row, static_cast<size_t>(p.hidden) * sizeof(float));

@@ -8,8 +8,9 @@
 namespace tidepool::nn::ref {
 
 float weight_value(const PackedMatrix& w, int32_t n, int32_t k) {
-  const size_t index = (static_cast<size_t>(n / kPanelRows) * static_cast<size_t>(w.k) + static_cast<size_t>(k)) *
-                           kPanelRows + static_cast<size_t>(n % kPanelRows);
+  const size_t index =
+      (static_cast<size_t>(n / kPanelRows) * static_cast<size_t>(w.k) + static_cast<size_t>(k)) * kPanelRows +
+      static_cast<size_t>(n % kPanelRows);
   const std::byte* at = w.data + index * dtype_bytes(w.type);
   if (w.type == DType::kF32) {
     float value;
