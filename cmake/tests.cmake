@@ -15,7 +15,8 @@ function(tidepool_add_tests name)
   target_include_directories(${name} PRIVATE src tests)
   target_link_libraries(${name} PRIVATE tidepool_core tidepool_flags tidepool_test_support GTest::gtest GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 900
-                       ENVIRONMENT "TIDEPOOL_SOURCE_DIR=${CMAKE_SOURCE_DIR};TIDEPOOL_PROGRAM=${CMAKE_BINARY_DIR}/tidepool")
+                       ENVIRONMENT "TIDEPOOL_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
+                       ENVIRONMENT_MODIFICATION "TIDEPOOL_PROGRAM=set:${CMAKE_BINARY_DIR}/tidepool")
 endfunction()
 
 # tests/*.cc that are not tests: case lists, comparators, test stores.
@@ -45,7 +46,8 @@ if(sources)
   target_include_directories(golden_test PRIVATE src tests)
   target_link_libraries(golden_test PRIVATE tidepool_core tidepool_flags tidepool_test_support GTest::gtest GTest::gtest_main)
   gtest_discover_tests(golden_test DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTIES LABELS golden TIMEOUT 900
-                       ENVIRONMENT "TIDEPOOL_SOURCE_DIR=${CMAKE_SOURCE_DIR};TIDEPOOL_PROGRAM=${CMAKE_BINARY_DIR}/tidepool")
+                       ENVIRONMENT "TIDEPOOL_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
+                       ENVIRONMENT_MODIFICATION "TIDEPOOL_PROGRAM=set:${CMAKE_BINARY_DIR}/tidepool")
 endif()
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)

@@ -86,7 +86,7 @@ TEST_P(BenchContextTest, ASweptPoolHoldsTheWholeContext) {
 
 TEST_P(BenchContextTest, AWarmedSmallPoolHitsWhatListsShare) {
   const TopkLists made = lists();
-  BenchContext select(options(OffloadRoute::kSelect, 128, &made));
+  BenchContext select(options(OffloadRoute::kSelect, 32, &made));
   logits_of_all_steps(select);
   const auto counts = select.counts();
   EXPECT_GT(counts.hits, counts.misses);

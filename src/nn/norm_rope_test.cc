@@ -276,14 +276,17 @@ TEST(WriteRow, norms_the_latent_rotates_the_key_and_writes_both_planes_of_every_
   }
 }
 
-TEST(WriteRow, declares_the_rows_of_its_places_without_the_bytes_between_them) {
+TEST(WriteRow, declares_the_very_rows_it_writes) {
   WriteFixture fixture(DType::kBF16);
   const WriteRowParams p = fixture.params();
   device::AccessList list;
   write_row(Backend::kCpu).declare(&p, list);
-  EXPECT_TRUE(declared(list, fixture.latents.data(), 2 * 140, true));
-  EXPECT_TRUE(declared(list, fixture.ropes.data(), 2 * 12, true));
-  EXPECT_FALSE(declared(list, fixture.ropes.data(), 3 * 12, true));
+  EXPECT_TRUE(declared(list, fixture.latents.data() + 140, 140, true));
+  EXPECT_TRUE(declared(list, fixture.ropes.data() + 12, 12, true));
+  EXPECT_FALSE(declared(list, fixture.latents.data(), 140, true));
+  EXPECT_FALSE(declared(list, fixture.ropes.data() + 2 * 12, 12, true));
+  EXPECT_TRUE(declared(list, fixture.joint.data(), 140, true));
+  EXPECT_FALSE(declared(list, fixture.joint.data() + 160, 140, true));
   EXPECT_TRUE(declared(list, fixture.joint.data() + 2 * 160, 140, true));
   EXPECT_FALSE(declared(list, fixture.joint.data() + 152, 1, true));
   EXPECT_EQ(write_row(Backend::kCpu).cost(&p).write_bytes, 3u * 152);
