@@ -5,12 +5,15 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "nn/indexer.h"
 #include "nn/sample.h"
+#include "nn/sparse_attention.h"
 
 namespace tidepool {
 namespace {
 
 constexpr size_t kRememberedRequests = 4096;
+constexpr int32_t kMaxRowValues = nn::kMaxAttentionWidth - 62;  // latent and rope are each rounded up to 32 in the kernel
 
 const char* status_sentence(ops::RequestStatus status) {
   switch (status) {
@@ -36,6 +39,9 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
 
   config_ = model::Config::read_directory(o.model);
   if (o.latent_norm_eps > 0) config_.latent_norm_eps = o.latent_norm_eps;
+  tidepool_check(config_.index_dim <= nn::kMaxIndexDim && config_.row_values() <= kMaxRowValues,
+                 "{}: index keys of {} values and cache rows of {} are not available, at most {} and {} are", o.model, config_.index_dim,
+                 config_.row_values(), nn::kMaxIndexDim, kMaxRowValues);
   if (o.max_model_len == 0) o.max_model_len = static_cast<int32_t>(std::min<int64_t>(config_.max_position, 1 << 30));
   tidepool_check(o.max_model_len >= 1 && o.max_model_len <= config_.max_position,
                  "--max-model-len is {} tokens, the model allows 1 to {}", o.max_model_len, config_.max_position);

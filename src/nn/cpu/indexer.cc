@@ -27,33 +27,62 @@ constexpr int32_t kHeadBlock = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON 
 // Widened tiles of up to this many dimensions lie on the stack (16 KiB: they stay in L1 while all heads read them).
 constexpr int32_t kWidenedDim = 128;
 
-HWY_INLINE V load_keys(const float* keys) { return hn::LoadU(D(), keys); }
-HWY_INLINE V load_keys(const uint16_t* keys) {
-  const hn::Repartition<uint32_t, D> bits;
-  const hn::Rebind<uint16_t, D> half;
-  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(half, keys))));
+// Two vectors of keys of one dimension. bf16 pairs are widened in place: of each 32-bit word the low half becomes a lane of
+// the first vector, the high half a lane of the second, one instruction each ("paired" order of tokens).
+HWY_INLINE void load_keys(const float* keys, V& key0, V& key1) {
+  key0 = hn::LoadU(D(), keys);
+  key1 = hn::LoadU(D(), keys + kLanes);
+}
+HWY_INLINE void load_keys(const uint16_t* keys, V& key0, V& key1) {
+  const hn::Repartition<uint32_t, D> words;
+  const auto pairs = hn::LoadU(words, reinterpret_cast<const uint32_t*>(keys));
+  key0 = hn::BitCast(D(), hn::ShiftLeft<16>(pairs));
+  key1 = hn::BitCast(D(), hn::And(pairs, hn::Set(words, 0xffff0000u)));
 }
 
-// score += w[h] * relu(q[h] . key) for kHeads heads, ascending; lanes are tokens. kAheadBytes > 0: that many bytes of
-// `ahead` are prefetched per dimension.
-template <int32_t kHeads, int32_t kAheadBytes, typename Key>
-HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, const std::byte* ahead,
-                            V& score0, V& score1) {
+// The tile that comes next, prefetched evenly while this one is computed: a burst would wait for memory.
+struct Ahead {
+  const std::byte *next, *end;
+  int32_t lines;  // per kAheadDims dimensions of a block of heads
+};
+constexpr int32_t kAheadDims = 4;
+constexpr int64_t kLineBytes = 64;
+
+Ahead make_ahead(const std::byte* tile, int64_t bytes, int32_t num_heads, int32_t dim) {
+  const int64_t calls = HWY_MAX(num_heads / kHeadBlock * (kKeyTile / (2 * kLanes)), 1);
+  const int64_t places = HWY_MAX(calls * (dim / kAheadDims), 1);
+  return {tile, tile + bytes, static_cast<int32_t>((bytes / kLineBytes + places - 1) / places)};
+}
+
+template <int32_t kHeads, typename Key>
+HWY_INLINE void add_dimension(const float* q, int32_t dim, const Key* keys, V (&dot0)[kHeads], V (&dot1)[kHeads]) {
+  V key0, key1;
+  load_keys(keys, key0, key1);
+#pragma GCC unroll 16
+  for (int32_t h = 0; h < kHeads; ++h) {
+    const V value = hn::Set(D(), q[h * dim]);
+    dot0[h] = hn::MulAdd(value, key0, dot0[h]);
+    dot1[h] = hn::MulAdd(value, key1, dot1[h]);
+  }
+}
+
+// score += w[h] * relu(q[h] . key) for kHeads heads, ascending; lanes are tokens.
+template <int32_t kHeads, typename Key>
+HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const Key* keys, Ahead& ahead, V& score0,
+                            V& score1) {
   const D d;
   V dot0[kHeads], dot1[kHeads];
 #pragma GCC unroll 16
   for (int32_t h = 0; h < kHeads; ++h) dot0[h] = dot1[h] = hn::Zero(d);
-  for (int32_t i = 0; i < dim; ++i) {
-    const V key0 = load_keys(keys + i * kKeyTile);
-    const V key1 = load_keys(keys + i * kKeyTile + kLanes);
-    for (int32_t line = 0; line < kAheadBytes; line += 64) hwy::Prefetch(ahead + i * kAheadBytes + line);
-#pragma GCC unroll 16
-    for (int32_t h = 0; h < kHeads; ++h) {
-      const V value = hn::Set(d, q[h * dim + i]);
-      dot0[h] = hn::MulAdd(value, key0, dot0[h]);
-      dot1[h] = hn::MulAdd(value, key1, dot1[h]);
+  int32_t i = 0;
+  for (; i + kAheadDims <= dim; i += kAheadDims) {
+    for (int32_t line = 0; line < ahead.lines && ahead.next < ahead.end; ++line, ahead.next += kLineBytes) {
+      hwy::Prefetch(ahead.next);
     }
+#pragma GCC unroll 4
+    for (int32_t j = i; j < i + kAheadDims; ++j) add_dimension<kHeads>(q + j, dim, keys + j * kKeyTile, dot0, dot1);
   }
+  for (; i < dim; ++i) add_dimension<kHeads>(q + i, dim, keys + i * kKeyTile, dot0, dot1);
 #pragma GCC unroll 16
   for (int32_t h = 0; h < kHeads; ++h) {
     const V zero = hn::Zero(d), weight = hn::Set(d, w[h]);
@@ -62,40 +91,47 @@ HWY_INLINE void score_heads(const float* q, const float* w, int32_t dim, const K
   }
 }
 
-// Scores of one tile, whose keys are Key now and were kStoredBytes wide; `ahead` is the next tile.
-template <int32_t kStoredBytes, typename Key>
+// Scores of one tile; kPaired: its keys come in paired order.
+template <bool kPaired, typename Key>
 HWY_NOINLINE void score_tile(const float* q, const float* w, int32_t num_heads, int32_t dim, const Key* keys,
-                             const std::byte* ahead, float* out) {
+                             Ahead ahead, float* out) {
   const D d;
   for (int32_t lane = 0; lane < kKeyTile; lane += 2 * kLanes) {
     V score0 = hn::Zero(d), score1 = hn::Zero(d);
     int32_t h = 0;
-    if (lane == 0 && num_heads >= kHeadBlock) {
-      score_heads<kHeadBlock, kKeyTile * kStoredBytes>(q, w, dim, keys, ahead, score0, score1);
-      h = kHeadBlock;
-    }
     for (; h + kHeadBlock <= num_heads; h += kHeadBlock) {
-      score_heads<kHeadBlock, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
+      score_heads<kHeadBlock>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
     }
-    for (; h + 2 <= num_heads; h += 2) score_heads<2, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
-    for (; h < num_heads; ++h) score_heads<1, 0>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
-    hn::StoreU(score0, d, out + lane);
-    hn::StoreU(score1, d, out + lane + kLanes);
+    for (; h + 2 <= num_heads; h += 2) score_heads<2>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
+    for (; h < num_heads; ++h) score_heads<1>(q + h * dim, w + h, dim, keys + lane, ahead, score0, score1);
+    if constexpr (kPaired) {
+      hn::StoreInterleaved2(score0, score1, d, out + lane);
+    } else {
+      hn::StoreU(score0, d, out + lane);
+      hn::StoreU(score1, d, out + lane + kLanes);
+    }
   }
 }
 
 HWY_INLINE void widen_tile(const uint16_t* keys, int32_t dim, float* out) {
-  for (int32_t i = 0; i < dim * kKeyTile; i += kLanes) hn::Store(load_keys(keys + i), D(), out + i);
+  for (int32_t i = 0; i < dim * kKeyTile; i += 2 * kLanes) {
+    V key0, key1;
+    load_keys(keys + i, key0, key1);
+    hn::Store(key0, D(), out + i);
+    hn::Store(key1, D(), out + i + kLanes);
+  }
 }
 
-template <int32_t kStoredBytes, typename Key>
+template <bool kPaired, typename Key>
 HWY_INLINE void score_rows_of_tile(const IndexScoreParams& p, int32_t begin, int32_t end, int32_t t, const Key* keys,
-                                   const std::byte* ahead) {
+                                   const std::byte* next) {
   const int64_t heads = p.num_heads, dim = p.keys.dim;
+  Ahead ahead = make_ahead(next, static_cast<int64_t>(p.keys.tile_bytes()), p.num_heads, p.keys.dim);
   for (int32_t m = begin; m < end; ++m) {
     if (t >= num_scored_tiles(p, m)) continue;
-    score_tile<kStoredBytes>(p.q + m * heads * dim, p.w + m * heads, p.num_heads, p.keys.dim, keys, ahead,
-                             score_row(p, m) + t * kKeyTile);
+    score_tile<kPaired>(p.q + m * heads * dim, p.w + m * heads, p.num_heads, p.keys.dim, keys, ahead,
+                        score_row(p, m) + t * kKeyTile);
+    ahead.next = ahead.end;
   }
 }
 
@@ -107,15 +143,17 @@ void score_slot_rows(const IndexScoreParams& p, int32_t begin, int32_t end, cons
   for (int32_t t = part.tile_begin; t < HWY_MIN(part.tile_end, tiles); ++t) {
     const int32_t slot = p.table.cache_slot[begin];
     const std::byte* tile = tile_of(p.keys, p.table, slot, t);
-    const std::byte* ahead = t + 1 < tiles ? tile_of(p.keys, p.table, slot, t + 1) : tile;
+    // The end of a piece: another thread has taken the next one. The one behind that will be somebody's: most often ours.
+    const int32_t after = t + 1 < part.tile_end ? t + 1 : t + 1 + kScoreTilesPerPiece;
+    const std::byte* next = after < tiles ? tile_of(p.keys, p.table, slot, after) : tile;
     const auto* narrow = reinterpret_cast<const uint16_t*>(tile);
     if (p.keys.type == DType::kF32) {
-      score_rows_of_tile<4>(p, begin, end, t, reinterpret_cast<const float*>(tile), ahead);
+      score_rows_of_tile<false>(p, begin, end, t, reinterpret_cast<const float*>(tile), next);
     } else if (p.keys.dim <= kWidenedDim) {
       widen_tile(narrow, p.keys.dim, widened);
-      score_rows_of_tile<2>(p, begin, end, t, widened, ahead);
+      score_rows_of_tile<true>(p, begin, end, t, widened, next);
     } else {
-      score_rows_of_tile<2>(p, begin, end, t, narrow, ahead);
+      score_rows_of_tile<true>(p, begin, end, t, narrow, next);
     }
   }
 }
