@@ -6,6 +6,7 @@
 #include "engine_flags.h"
 #include "output.h"
 #include "tidepool/bench.h"
+#include "tidepool/checkpoint.h"
 
 namespace tidepool::cli {
 namespace {
@@ -24,7 +25,7 @@ struct Options {
 void declare(base::FlagSet& flags, Options& o, const std::string& what) {
   flags.integers("--contexts", &o.contexts).unit("tokens").range(1, 1 << 24).help("context lengths to measure");
   if (what != "prefill") {
-    flags.integer("--batch", &o.batch).unit("requests").range(1, 65536).help("requests in a step");
+    flags.integer("--batch", &o.batch).unit("requests").range(1, kMaxNumSeqs).help("requests in a step");
     flags.integer("--steps", &o.steps).unit("steps").range(1, 1 << 20).help("measured per row; the median is shown");
     flags.integers("--pool-sizes", &o.pool_sizes)
         .unit("rows")
@@ -35,7 +36,7 @@ void declare(base::FlagSet& flags, Options& o, const std::string& what) {
     flags.number("--overlap", &o.overlap).range(0, 1).help("share that made lists keep from step to step");
   }
   flags.toggle("--json", &o.json).help("print one JSON object");
-  declare_engine_flags(flags, o.engine, "the longest of --contexts and the steps", "--batch");
+  declare_engine_flags(flags, o.engine, "from --contexts", what == "prefill" ? "1" : "--batch");
 }
 
 Json row_json(const BenchRow& row) {
@@ -124,6 +125,37 @@ std::string result_text(const BenchResult& result) {
   return out;
 }
 
+// Options that this kind of bench sets itself; taking them in silence would let the caller believe otherwise.
+void refuse_what_is_not_used(const base::FlagSet& flags, const std::string& what) {
+  std::vector<std::pair<const char*, const char*>> unused{{"--max-model-len", "--contexts says it"}};
+  if (what == "prefill") {
+    unused.emplace_back("--max-num-seqs", "one prompt runs at a time");
+  } else {
+    unused.emplace_back("--max-num-seqs", "--batch says it");
+    unused.emplace_back("--max-num-batched-tokens", "no prompt runs");
+    unused.emplace_back("--offload", "off and select are measured side by side");
+    unused.emplace_back("--pool-size", "--pool-sizes says it");
+  }
+  for (const auto& [name, reason] : unused) {
+    if (flags.given(name)) throw base::UsageError(fmt::format("{}: not for bench {}: {}", name, what, reason));
+  }
+  if (flags.given("--overlap") && what != "prefill" && !flags.given("--topk-from")) {
+    throw base::UsageError("--overlap: is for --topk-from list");
+  }
+}
+
+void check_sizes(const Options& o, const EngineOptions& engine, const std::string& what) {
+  for (const int32_t rows : o.pool_sizes) check_pool("--pool-sizes", rows, engine.num_ways);
+  if (what == "ops" && o.pool_sizes.size() > 1) throw base::UsageError("--pool-sizes: bench ops takes one");
+  const int64_t longest = describe_checkpoint(engine.model).max_position - (what == "prefill" ? 1 : 0);
+  for (const int32_t tokens : o.contexts) {
+    if (tokens > longest) {
+      throw base::UsageError(
+          fmt::format("--contexts {}: the value must be at most {} tokens for this model", tokens, longest));
+    }
+  }
+}
+
 BenchResult measure(const Options& o, const EngineOptions& engine, const std::string& what) {
   const auto progress = [](const std::string& line) { note(line); };
   if (what == "prefill") {
@@ -167,7 +199,10 @@ int run_bench(const Arguments& arguments) {
   declare(flags, o, what);
   if (flags.parse(Arguments(arguments.begin() + 1, arguments.end())) == base::FlagSet::kHelp)
     return print(flags.help_text()), 0;
-  const BenchResult result = measure(o, engine_options(o.engine), what);
+  refuse_what_is_not_used(flags, what);
+  const EngineOptions engine = engine_options(o.engine);
+  check_sizes(o, engine, what);
+  const BenchResult result = measure(o, engine, what);
   o.json ? print_json(result_json(result)) : print(result_text(result));
   return 0;
 }

@@ -147,7 +147,7 @@ int run_dump(const Arguments& arguments) {
       .range(1, 1 << 30)
       .required()
       .help("greedy tokens to make and feed");
-  flags.text("--out", &o.out, "F.safetensors").output_path().required().help("the file to write");
+  flags.text("--out", &o.out, "F.safetensors").output_file().required().help("the file to write");
   flags.toggle("--json", &o.json).help("print one JSON object");
   declare_engine_flags(flags, o.engine, "prompt + --num-tokens + 1", "1");
   if (flags.parse(arguments) == base::FlagSet::kHelp) return print(flags.help_text()), 0;
@@ -156,7 +156,11 @@ int run_dump(const Arguments& arguments) {
   const CheckpointInfo checkpoint = describe_checkpoint(o.engine.model);
   const std::vector<int32_t> prompt = read_ids(o.ids, checkpoint.vocab_size);
   const EngineOptions options = dump_options(o, static_cast<int64_t>(prompt.size()), checkpoint.max_position);
-  run(options, checkpoint, prompt, o.num_tokens).write(o.out);
+  const Recording recording = run(options, checkpoint, prompt, o.num_tokens);
+  {
+    const InterruptGuard guard;  // or half a file stays behind under its temporary name
+    recording.write(o.out);
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);

@@ -18,7 +18,8 @@ void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
   flags.integer("--pool-size", &v.pool_size)
       .unit("rows")
       .range(1, kMaxTokens)
-      .help("device pool per request and layer; --num-ways times a power of two");
+      .help(
+          "device pool per request and layer; --num-ways times a power of two, no more than 16384 or a whole request");
   flags.integer("--num-ways", &v.num_ways).unit("rows").range(1, 1024).help("rows of one set of the pool");
   flags.choice("--policy", &v.policy, {"fifo"})
       .later_choices({"fifo-skip", "clock", "lru"})
@@ -30,12 +31,12 @@ void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
       .help("format of KV rows, host and device alike");
   flags.number("--device-kv-gib", &v.device_kv_gib)
       .unit("GiB")
-      .range(0, 1e6)
+      .above(0, 1e6)
       .default_text("what the requests need")
       .help("budget of device memory for pool, window, selection and index keys");
   flags.number("--host-kv-gib", &v.host_kv_gib)
       .unit("GiB")
-      .range(0, 1e6)
+      .above(0, 1e6)
       .default_text("what the requests need")
       .help("budget of host memory for KV rows");
 }
@@ -49,14 +50,20 @@ std::string nearest_pool_sizes(int32_t rows, int32_t num_ways) {
                      2 * below * static_cast<uint64_t>(num_ways));
 }
 
-void check_pool(const EngineFlags& v) {
-  const bool is_multiple = v.pool_size % v.num_ways == 0;
-  if (is_multiple && std::has_single_bit(static_cast<uint32_t>(v.pool_size / v.num_ways))) return;
-  throw base::UsageError(fmt::format("--pool-size {}: must be --num-ways {} times a power of two; {}", v.pool_size,
-                                     v.num_ways, nearest_pool_sizes(v.pool_size, v.num_ways)));
+// 0 is an option that was not given: to the engine that means no limit, so a budget must not round to it.
+uint64_t budget_bytes(const char* option, double gib) {
+  const auto bytes = static_cast<uint64_t>(gib * kGib);
+  if (gib > 0 && bytes == 0) throw base::UsageError(fmt::format("{} {}: less than one byte", option, gib));
+  return bytes;
 }
 
 }  // namespace
+
+void check_pool(const char* option, int32_t rows, int32_t num_ways) {
+  if (rows % num_ways == 0 && std::has_single_bit(static_cast<uint32_t>(rows / num_ways))) return;
+  throw base::UsageError(fmt::format("{} {}: must be --num-ways {} times a power of two; {}", option, rows, num_ways,
+                                     nearest_pool_sizes(rows, num_ways)));
+}
 
 void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::string& max_model_len_default,
                           const std::string& max_num_seqs_default) {
@@ -65,11 +72,14 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
   flags.choice("--device", &v.device, {"cpu"}).later_choices({"cuda", "ascend"}).help("what runs the model");
   flags.choice("--dtype", &v.dtype, {"float32", "bfloat16", "auto"})
       .help("of KV rows and index keys; auto means bfloat16; activations are float32 in any case");
-  flags.integer("--threads", &v.num_threads).unit("threads").range(0, 4096).help("0: all that the process may use");
+  flags.integer("--threads", &v.num_threads)
+      .unit("threads")
+      .range(0, kMaxThreads)
+      .help("0: all that the process may use");
   flags.choice("--exec", &v.exec, {"eager"}).later_choices({"capture", "compile"}).help("how a step is launched");
   flags.integer("--seed", &v.seed).help("of sampling");
   flags.number("--latent-norm-eps", &v.latent_norm_eps)
-      .range(0, 1)
+      .above(0, 1)
       .default_text("1e-6")
       .help("epsilon of the two latent norms, for checkpoints that differ from transformers");
   flags.toggle("--allow-nan", &v.allow_nan).help("load weights that are not finite");
@@ -79,15 +89,15 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
       .unit("tokens")
       .range(1, kMaxTokens)
       .default_text(max_model_len_default)
-      .help("longest request, prompt and output together");
+      .help("longest request, prompt and output together; at most what the model allows");
   flags.integer("--max-num-seqs", &v.max_num_seqs)
       .unit("requests")
-      .range(1, 65536)
+      .range(1, kMaxNumSeqs)
       .default_text(max_num_seqs_default)
       .help("requests that run at once");
   flags.integer("--max-num-batched-tokens", &v.max_num_batched_tokens)
       .unit("tokens")
-      .range(1, 65536)
+      .range(1, kMaxNumBatchedTokens)
       .help("rows of one step, prompt chunk and decode rows together");
   flags.integer("--num-draft-tokens", &v.num_draft_tokens)
       .unit("tokens")
@@ -114,12 +124,12 @@ EngineOptions engine_options(const EngineFlags& v) {
   options.max_num_batched_tokens = v.max_num_batched_tokens;
   options.block_size = v.block_size;
   options.route = v.offload == "select" ? OffloadRoute::kSelect : OffloadRoute::kOff;
-  check_pool(v);
+  check_pool("--pool-size", v.pool_size, v.num_ways);
   options.pool_size = v.pool_size;
   options.num_ways = v.num_ways;
   options.policy = v.policy;
-  options.device_kv_bytes = static_cast<uint64_t>(v.device_kv_gib * kGib);
-  options.host_kv_bytes = static_cast<uint64_t>(v.host_kv_gib * kGib);
+  options.device_kv_bytes = budget_bytes("--device-kv-gib", v.device_kv_gib);
+  options.host_kv_bytes = budget_bytes("--host-kv-gib", v.host_kv_gib);
   options.seed = v.seed;
   options.latent_norm_eps = v.latent_norm_eps;
   options.allow_nan = v.allow_nan;

@@ -26,6 +26,9 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& values, const std::
 // 0, but for max_num_seqs, which is then 1.
 EngineOptions engine_options(const EngineFlags& values);
 
+// Throws UsageError unless `rows`, the value of `option`, is num_ways times a power of two.
+void check_pool(const char* option, int32_t rows, int32_t num_ways);
+
 const char* route_name(OffloadRoute route);
 
 }  // namespace tidepool::cli

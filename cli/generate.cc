@@ -29,19 +29,19 @@ void declare(base::FlagSet& flags, Options& o) {
   flags.text("--prompt", &o.prompt).help("the text itself");
   flags.texts("--prompt-file", &o.prompt_files, "F").input_file().help("a UTF-8 text; given several times: a batch");
   flags.text("--prompt-ids", &o.prompt_ids, "F.json").input_file().help("token ids: [1,2,3] or {\"ids\": [1,2,3]}");
-  flags.integer("--batch", &o.batch).unit("requests").range(1, 65536).help("copies of the prompt, run together");
+  flags.integer("--batch", &o.batch).unit("requests").range(1, kMaxNumSeqs).help("copies of the prompt, run together");
   flags.later("--chat", "").help("apply the chat template");
   flags.section("Output");
   flags.integer("--max-tokens", &o.max_tokens).unit("tokens").range(1, 1 << 30).help("longest completion");
   flags.number("--temperature", &o.sampling.temperature).range(0, 100).help("0 is greedy");
   flags.number("--top-p", &o.sampling.top_p)
-      .range(0, 1)
+      .above(0, 1)
       .help("sample from the likeliest tokens of this total probability");
   flags.integer("--top-k", &o.sampling.top_k).unit("tokens").range(0, 1 << 30).help("sample from so many; 0: from all");
   flags.toggle("--ignore-eos", &o.sampling.ignore_eos).help("go on after an end-of-text token");
   flags.toggle("--compare-offload", &o.compare_offload)
       .help("run again with --offload off; exit code 1 unless all tokens and all logits are bit-identical");
-  flags.text("--timeline", &o.timeline, "F.json").output_path().help("a Chrome trace of the run");
+  flags.text("--timeline", &o.timeline, "F.json").output_stream().help("a Chrome trace of the run");
   flags.later("--record-topk", "F.tptrace").help("record the selections");
   flags.toggle("--json", &o.json).help("print one JSON object instead of the text");
   declare_engine_flags(flags, o.engine, "prompt + --max-tokens", "the number of prompts");
@@ -69,7 +69,14 @@ Prompts read_prompts(const base::FlagSet& flags, const Options& o, int64_t vocab
     if (sources == 0) texts.emplace_back("standard input", read_stdin());
     for (const auto& [what, text] : texts) check_text(text, what);
     prompts.tokenizer = load_tokenizer(o.engine.model);
-    for (const auto& [what, text] : texts) prompts.ids.push_back(prompts.tokenizer->encode(text));
+    for (const auto& [what, text] : texts) {
+      prompts.ids.push_back(prompts.tokenizer->encode(text));
+      for (const int32_t id : prompts.ids.back()) {
+        tidepool_check(id < vocab_size,
+                       "{}/tokenizer.json: does not belong to this model: it makes id {}, the model has {} tokens",
+                       o.engine.model, id, vocab_size);
+      }
+    }
   }
   if (prompts.ids.size() > 1 && o.batch > 1)
     throw base::UsageError("--batch and several --prompt-file exclude each other");
@@ -135,7 +142,6 @@ int run_generate(const Arguments& arguments) {
   declare(flags, o);
   if (flags.parse(arguments) == base::FlagSet::kHelp) return print(flags.help_text()), 0;
   EngineOptions options = engine_options(o.engine);
-  if (o.sampling.top_p <= 0) throw base::UsageError("--top-p 0: the value must be above 0, up to 1");
   if (o.compare_offload && options.route == OffloadRoute::kOff) {
     throw base::UsageError("--compare-offload compares with --offload off; give another --offload route");
   }
@@ -149,15 +155,22 @@ int run_generate(const Arguments& arguments) {
   const text::Tokenizer* tokenizer = prompts.tokenizer ? &*prompts.tokenizer : nullptr;
 
   const RunResult run = run_and_stream(o, options, requests, tokenizer);
+  bool is_interrupted = run.interrupted;
   std::optional<Comparison> comparison;
+  const InterruptGuard guard;  // from here on there is a result that an interrupt must not take away
   if (o.compare_offload && !run.interrupted) {
     EngineOptions off = options;
     off.route = OffloadRoute::kOff;
     off.device_kv_bytes = 0;  // the budget is that of the offloaded run
-    comparison.emplace();
-    comparison->off = run_requests(off, requests, {}, "");
-    if (comparison->off.interrupted) throw Interrupted();
-    comparison->difference = first_difference(run, comparison->off);
+    try {
+      comparison.emplace();
+      comparison->off = run_requests(off, requests, {}, "");
+      comparison->difference = first_difference(run, comparison->off);
+      is_interrupted = comparison->off.interrupted;
+    } catch (const Interrupted&) {
+      is_interrupted = true;
+    }
+    if (is_interrupted) comparison.reset();
   }
   const Comparison* compared = comparison ? &*comparison : nullptr;
   if (o.json) {
@@ -165,7 +178,7 @@ int run_generate(const Arguments& arguments) {
   } else {
     note(fmt::format("\n{}", generate_summary(options, run, compared)));
   }
-  if (run.interrupted) throw Interrupted();
+  if (is_interrupted) throw Interrupted();
   return compared == nullptr || compared->identical() ? 0 : 1;
 }
 

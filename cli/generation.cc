@@ -49,7 +49,10 @@ RunResult run_requests(EngineOptions options, const std::vector<RequestOptions>&
     prompt_tokens += requests[i].prompt.size();
   }
   Progress loading("loading", "bytes"), prefill("prefill", "tokens");
-  options.load_progress = [&](uint64_t done, uint64_t total) { loading.update(done, total); };
+  options.load_progress = [&](uint64_t done, uint64_t total) {
+    if (interrupted()) throw Interrupted();
+    loading.update(done, total);
+  };
   options.timeline = !timeline.empty();
   Engine engine(options);
   loading.clear();

@@ -35,7 +35,7 @@ struct RunResult {
 using OnToken = std::function<void(size_t request, int32_t token)>;
 
 // `timeline`: where to write what ran when ("" : nowhere). SIGINT ends all requests at the next step; what came out
-// until then is the result. Throws Error when a request is refused or fails.
+// until then is the result. Throws Interrupted while it loads, Error when a request is refused or fails.
 RunResult run_requests(EngineOptions options, const std::vector<RequestOptions>& requests, const OnToken& on_token,
                        const std::string& timeline);
 

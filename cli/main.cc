@@ -1,9 +1,14 @@
 // tidepool: the one program. Finds the subcommand and turns what it throws into a sentence and an exit code.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <array>
 #include <new>
 
 #include "base/check.h"
 #include "base/flags.h"
+#include "base/text.h"
 #include "commands.h"
 #include "output.h"
 
@@ -36,7 +41,8 @@ constexpr std::array<Command, 12> kCommands{{
 void print_help() {
   std::string out =
       "tidepool: runs DSA models (GLM-5.2, GLM-5, DeepSeek-V3.2) with the KV cache in host memory\n\n"
-      "usage: tidepool COMMAND [options]        tidepool COMMAND --help lists the options\n\n";
+      "usage: tidepool COMMAND [options]        tidepool COMMAND --help lists the options\n"
+      "       tidepool --version\n\n";
   for (const Command& command : kCommands) {
     out += fmt::format("  {:<12} {}{}\n", command.name, command.summary, command.run ? "" : " (not available yet)");
   }
@@ -50,6 +56,10 @@ int dispatch(const Arguments& arguments) {
     print_help();
     return kDone;
   }
+  if (arguments[0] == "--version") {
+    print("tidepool " TIDEPOOL_VERSION "\n");
+    return kDone;
+  }
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
     names.emplace_back(command.name);
@@ -61,22 +71,31 @@ int dispatch(const Arguments& arguments) {
                                      base::nearest_name(arguments[0], names)));
 }
 
+// A file opened later must not get the number of a standard stream that the caller closed. Wrong way round, so that
+// using the stream is an error, as it would be without this.
+void occupy_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest number
+  }
+}
+
 int run(const Arguments& arguments) {
   const bool has_command = !arguments.empty() && arguments[0].substr(0, 1) != "-";
   const std::string program = has_command ? "tidepool " + arguments[0] : "tidepool";
+  const auto say = [&](const char* what) { note(base::one_line(fmt::format("{}: {}", program, what))); };
   try {
     return dispatch(arguments);
   } catch (const base::UsageError& error) {
-    note(fmt::format("{}: {}", program, error.what()));
+    say(error.what());
     return kWrongCall;
   } catch (const Interrupted&) {
-    note(fmt::format("{}: interrupted", program));
+    say("interrupted");
     return kInterruptedCode;
   } catch (const std::bad_alloc&) {
-    note(fmt::format("{}: not enough memory", program));
+    say("not enough memory");
     return kFailed;
   } catch (const std::exception& error) {
-    note(fmt::format("{}: {}", program, error.what()));
+    say(error.what());
     return kFailed;
   }
 }
@@ -85,6 +104,10 @@ int run(const Arguments& arguments) {
 }  // namespace tidepool::cli
 
 int main(int argc, char** argv) {
+  tidepool::cli::occupy_standard_streams();
+  // Then writing to a closed pipe, or beyond a file size limit, fails with a reason instead of ending the program.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   tidepool::cli::handle_interrupts();
   return tidepool::cli::run({argv + 1, argv + argc});
 }

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "output.h"
 #include "tidepool/checkpoint.h"
+#include "tidepool/engine.h"
 
 namespace tidepool::cli {
 
@@ -14,7 +15,7 @@ int run_make_model(const Arguments& arguments) {
   flags.choice("--preset", &options.preset, model_presets()).help("a configuration by name");
   flags.text("--config", &options.config_path, "config.json").input_file().help("a configuration of one's own");
   flags.text("--out", &options.out, "DIR")
-      .output_path()
+      .output_directory()
       .required()
       .help("the directory to make; empty or not there yet");
   flags.integer("--seed", &options.seed).help("the weights depend on it alone");
@@ -22,7 +23,7 @@ int run_make_model(const Arguments& arguments) {
       .help("write headers and holes only: every weight reads as 0, no disk is used");
   flags.integer("--threads", &options.num_threads)
       .unit("threads")
-      .range(0, 4096)
+      .range(0, kMaxThreads)
       .help("0: all that the process may use");
   flags.toggle("--json", &json).help("print one JSON object");
   if (flags.parse(arguments) == base::FlagSet::kHelp) return print(flags.help_text()), 0;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -19,9 +18,14 @@ constexpr int kExitInterrupted = 130;
 std::atomic<int> guards{0};
 std::atomic<bool> stop_wanted{false};
 
-extern "C" void on_interrupt(int) {
-  if (guards.load() == 0 || stop_wanted.exchange(true)) _exit(kExitInterrupted);
+// Supervisors send SIGTERM and SIGHUP together, so a second one of those says no more than the first.
+extern "C" void on_interrupt(int signal_number) {
+  if (guards.load() == 0) _exit(kExitInterrupted);
+  if (stop_wanted.exchange(true) && signal_number == SIGINT) _exit(kExitInterrupted);
 }
+
+// Nothing can be done, or said, when standard error is closed or full.
+void write_error(const std::string& text) { (void)!std::fwrite(text.data(), 1, text.size(), stderr); }
 
 }  // namespace
 
@@ -33,15 +37,7 @@ void print(std::string_view text) {
 
 void print_json(const base::Json& object) { print(object.dump() + "\n"); }
 
-void note(std::string_view text) { fmt::print(stderr, "{}{}", text, text.empty() || text.back() != '\n' ? "\n" : ""); }
-
-std::string bytes_text(uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
+void note(std::string_view text) { write_error(std::string(text) + (text.ends_with('\n') ? "" : "\n")); }
 
 std::string count_text(int64_t count) {
   const std::string digits = fmt::format("{}", count);
@@ -57,7 +53,12 @@ std::string count_text(int64_t count) {
 void handle_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
-  sigaction(SIGINT, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(number, &action, nullptr);
+  }
 }
 
 InterruptGuard::InterruptGuard() { guards.fetch_add(1); }
@@ -80,13 +81,13 @@ void Progress::update(uint64_t done, uint64_t total) {
   }
   constexpr int kWidth = 30;
   const auto filled = static_cast<size_t>(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{:<30}] {:3.0f} %  {}", what_, std::string(filled, '#'), 100 * share, amount);
+  write_error(fmt::format("\r\033[K{} [{:<30}] {:3.0f} %  {}", what_, std::string(filled, '#'), 100 * share, amount));
   is_shown_ = true;
 }
 
 void Progress::clear() {
   std::lock_guard lock(mutex_);
-  if (is_shown_) fmt::print(stderr, "\r\033[K");
+  if (is_shown_) write_error("\r\033[K");
   is_shown_ = false;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/text.h"
 
 namespace tidepool::cli {
 
@@ -16,20 +17,20 @@ namespace tidepool::cli {
 void print(std::string_view text);
 // One JSON object and a newline.
 void print_json(const base::Json& object);
-// Lines to standard error; adds the last newline where it is missing.
+// Lines to standard error; adds the last newline where it is missing. Whether anybody can read them is no matter.
 void note(std::string_view text);
 
-std::string bytes_text(uint64_t bytes);  // "2.1 MiB"
-std::string count_text(int64_t count);   // "1,234,567"
+using base::bytes_text;
+std::string count_text(int64_t count);  // "1,234,567"
 
-// Thrown where work stops because of SIGINT: exit code 130.
+// Thrown where work stops because of SIGINT, SIGTERM or SIGHUP: exit code 130.
 class Interrupted : public std::exception {
  public:
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// While one of these lives, the first SIGINT only makes interrupted() true, so that the work can end in good order; a
-// second one ends the program. Otherwise SIGINT ends it at once, with exit code 130 in both cases.
+// While one of these lives, SIGINT, SIGTERM and SIGHUP only make interrupted() true, so that the work can end in good
+// order; a second SIGINT ends the program. Otherwise they end it at once, with exit code 130 in both cases.
 class InterruptGuard {
  public:
   InterruptGuard();

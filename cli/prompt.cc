@@ -3,22 +3,28 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "text/ids.h"
 #include "text/utf8.h"
 
 namespace tidepool::cli {
 namespace {
 
+constexpr size_t kMaxTextBytes = size_t{256} << 20;   // more tokens than any model reads
 constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
 std::string read_stream(std::FILE* file, const std::string& what) {
   std::string bytes;
   std::string buffer(1 << 16, '\0');
-  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), file)) bytes.append(buffer, 0, count);
+  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), file)) {
+    bytes.append(buffer, 0, count);
+    tidepool_check(bytes.size() <= kMaxTextBytes, "{}: longer than the {} that a text may have", what,
+                   base::bytes_text(kMaxTextBytes));
+  }
   tidepool_check(std::ferror(file) == 0, "{}: cannot be read: {}", what, std::strerror(errno));
   return bytes;
 }
@@ -47,7 +53,7 @@ std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {
 text::Tokenizer load_tokenizer(const std::string& model) { return text::Tokenizer::load(model + "/tokenizer.json"); }
 
 std::optional<text::Tokenizer> find_tokenizer(const std::string& model) {
-  if (!std::filesystem::exists(model + "/tokenizer.json")) return std::nullopt;
+  if (!base::path_exists(model + "/tokenizer.json")) return std::nullopt;
   return load_tokenizer(model);
 }
 

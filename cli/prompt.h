@@ -12,7 +12,7 @@
 
 namespace tidepool::cli {
 
-// The bytes of a file, or of standard input; pipes are fine. Throws Error naming the file.
+// The bytes of a file, or of standard input; pipes are fine, more than 256 MiB are not. Throws Error naming the file.
 std::string read_file(const std::string& path);
 std::string read_stdin();
 

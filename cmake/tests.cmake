@@ -53,3 +53,7 @@ endif()
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME layers_point_down COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_layers.py)
 add_test(NAME check_layers_catches_a_forbidden_include COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_layers.py --self-test)
+
+# Faults planted one at a time: that each can still be planted is a test, that tests find each is a target of its own.
+add_test(NAME mutations_still_apply COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/mutate.py --check)
+add_custom_target(mutation COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/mutate.py USES_TERMINAL)

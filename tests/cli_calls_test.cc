@@ -42,6 +42,7 @@ TEST(CliHelp, EveryCommandHasOneThatNamesTypesAndDefaults) {
     EXPECT_NE(result.out.find("switch; default off"), std::string::npos) << result.out;
   }
   EXPECT_NE(run_program({"--help"}).out.find("make-model"), std::string::npos);
+  EXPECT_EQ(run_program({"--version"}).out.find("tidepool 0."), 0u);
 }
 
 TEST(CliHelp, SharedOptionsStandInEveryCommandThatRunsAModel) {
@@ -71,6 +72,7 @@ TEST(CliRefusals, ValuesOutOfRangeNameOptionValueAndLimit) {
   expect_refused(generate({"--max-tokens", "0"}), 2, {"--max-tokens 0", "1 to"});
   expect_refused(generate({"--temperature", "-1"}), 2, {"--temperature -1", "0 to 100"});
   expect_refused(generate({"--top-p", "0"}), 2, {"--top-p 0", "above 0"});
+  expect_refused(generate({"--latent-norm-eps", "0"}), 2, {"--latent-norm-eps 0", "above 0"});
   expect_refused(generate({"--block-size", "100"}), 2, {"--block-size 100", "128, 256"});
   expect_refused(generate({"--pool-size", "1000"}), 2, {"--pool-size 1000", "--num-ways 16", "512", "1024"});
   expect_refused(generate({"--dtype", "float16"}), 2, {"--dtype float16", "float32, bfloat16, auto"});

@@ -18,10 +18,10 @@ struct ProgramResult {
 };
 
 struct ProgramOptions {
-  std::string input;             // standard input
-  std::string output_path;       // standard output goes to this file instead
-  uint64_t file_size_limit = 0;  // bytes; as a full disk: writing beyond it fails
-  std::string interrupt_after;   // send SIGINT once standard output contains this
+  std::string input{};            // standard input
+  std::string output_path{};      // standard output goes to this file instead
+  uint64_t file_size_limit = 0;   // bytes; as a full disk: writing beyond it fails
+  std::string interrupt_after{};  // send SIGINT once standard output contains this
 };
 
 ProgramResult run_program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});

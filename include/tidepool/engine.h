@@ -13,7 +13,7 @@
 //
 // Output is bit-identical for every route, pool size, batch, chunk size and thread count (per SIMD target).
 // Thread safety: one thread per Engine; two engines can live in one process.
-// Errors: tidepool::Error for broken contracts (bad options, bad checkpoint, ids outside the vocabulary).
+// Errors (before memory is taken, where more is needed than the machine has too): tidepool::Error for broken contracts (bad options, bad checkpoint, ids outside the vocabulary).
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,9 @@
 namespace tidepool {
 
 enum class OffloadRoute { kOff, kSelect };  // gather and direct: not available yet
+
+// The largest values of the options of these names.
+inline constexpr int32_t kMaxThreads = 1024, kMaxNumSeqs = 4096, kMaxNumBatchedTokens = 65536;
 
 struct EngineOptions {
   std::string model;                   // a Hugging Face checkpoint directory
@@ -67,7 +70,7 @@ struct RequestOptions {
   bool ignore_eos = false;
   uint64_t sampling_stream = 0;    // draws depend on (seed, sampling_stream, token number) only
   // Instead of sampling: feed these tokens (teacher forcing); shorter than max_tokens: sampling goes on after them.
-  std::vector<int32_t> forced;
+  std::vector<int32_t> forced{};
 };
 
 // The answer to submit.

@@ -89,6 +89,10 @@ Flag& Flag::range(double low, double high) {
   high_ = high;
   return *this;
 }
+Flag& Flag::above(double low, double high) {
+  is_low_excluded_ = true;
+  return range(low, high);
+}
 Flag& Flag::later_choices(std::vector<std::string> values) {
   later_choices_ = std::move(values);
   return *this;
@@ -113,8 +117,16 @@ Flag& Flag::input_directory() {
   path_ = Path::kInputDirectory;
   return *this;
 }
-Flag& Flag::output_path() {
-  path_ = Path::kOutput;
+Flag& Flag::output_file() {
+  path_ = Path::kOutputFile;
+  return *this;
+}
+Flag& Flag::output_stream() {
+  path_ = Path::kOutputStream;
+  return *this;
+}
+Flag& Flag::output_directory() {
+  path_ = Path::kOutputDirectory;
   return *this;
 }
 Flag& Flag::choices(std::vector<std::string> available) {
@@ -134,11 +146,12 @@ std::string Flag::value_text() const {
 
 std::string Flag::range_text() const {
   const std::string unit = unit_.empty() ? "" : " " + unit_;
-  return fmt::format("{} to {}{}", limit_text(*low_), limit_text(*high_), unit);
+  const char* format = is_low_excluded_ ? "above {}, up to {}{}" : "{} to {}{}";
+  return fmt::format(fmt::runtime(format), limit_text(*low_), limit_text(*high_), unit);
 }
 
 void Flag::check_range(double number, std::string_view value) const {
-  if (!low_ || (number >= *low_ && number <= *high_)) return;
+  if (!low_ || (number >= *low_ && number <= *high_ && !(is_low_excluded_ && number == *low_))) return;
   usage("{} {}: the value must be {}", name_, value, range_text());
 }
 
@@ -169,17 +182,35 @@ void Flag::check_choice(std::string_view value) const {
   usage("{} {}: the value must be one of {}", name_, value, join(choices_, ", "));
 }
 
-void Flag::check_path(const std::string& path) const {
+void Flag::check_output(std::string& path) const {
+  struct stat info {};
+  const bool is_directory = path_ == Path::kOutputDirectory;
+  while (is_directory && path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
+  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    usage("{} {}: there is no folder {}", name_, path, folder);
+  }
+  if (stat(path.c_str(), &info) == 0) {
+    const bool is_stream = path_ == Path::kOutputStream && (S_ISCHR(info.st_mode) || S_ISFIFO(info.st_mode));
+    if (is_stream) return;
+    if (is_directory && !S_ISDIR(info.st_mode)) usage("{} {}: is there and is not a directory", name_, path);
+    if (!is_directory && !S_ISREG(info.st_mode)) usage("{} {}: is there and is not a regular file", name_, path);
+    struct stat out {};
+    if (fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == info.st_dev && out.st_ino == info.st_ino) {
+      usage("{} {}: is standard output, which has other uses", name_, path);
+    }
+  } else if (errno != ENOENT) {
+    usage("{} {}: {}", name_, path, std::strerror(errno));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) usage("{} {}: {}", name_, path, std::strerror(errno));
+}
+
+void Flag::check_path(std::string& path) const {
   if (path_ == Path::kNone) return;
   if (path.empty()) usage("{}: the path is empty", name_);
+  if (path_ >= Path::kOutputFile) return check_output(path);
   struct stat info {};
-  if (path_ == Path::kOutput) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    if (!folder.empty() && (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))) {
-      usage("{} {}: there is no folder {}", name_, path, folder);
-    }
-    return;
-  }
   if (stat(path.c_str(), &info) != 0) usage("{} {}: {}", name_, path, std::strerror(errno));
   const bool is_directory = S_ISDIR(info.st_mode);
   if (path_ == Path::kInputDirectory && !is_directory) usage("{} {}: not a directory", name_, path);

@@ -45,6 +45,7 @@ class Flag {
   Flag& help(std::string text);
   Flag& unit(std::string unit);
   Flag& range(double low, double high);                  // of numbers, both ends included
+  Flag& above(double low, double high);                  // of numbers, without `low` itself
   Flag& choices(std::vector<std::string> available);     // the values that are accepted, spelled so
   Flag& later_choices(std::vector<std::string> values);  // known values, refused as not available yet
   Flag& later();                                         // the whole option is refused as not available yet
@@ -52,7 +53,10 @@ class Flag {
   Flag& required();
   Flag& input_file();       // must name a readable file
   Flag& input_directory();  // must name a directory
-  Flag& output_path();      // its folder must exist
+  // What is written at the end of the work is checked before it: its folder must exist and accept new files.
+  Flag& output_file();       // not there yet, or a regular file
+  Flag& output_stream();     // or a character device or a pipe
+  Flag& output_directory();  // not there yet, or a directory; slashes at its end are taken off
 
   const std::string& name() const { return name_; }
   bool is_switch() const { return std::holds_alternative<bool*>(target_); }
@@ -60,11 +64,12 @@ class Flag {
 
  private:
   friend class FlagSet;
-  enum class Path { kNone, kInputFile, kInputDirectory, kOutput };
+  enum class Path { kNone, kInputFile, kInputDirectory, kOutputFile, kOutputStream, kOutputDirectory };
 
   void accept(std::string_view value);
   void check_choice(std::string_view value) const;
-  void check_path(const std::string& path) const;
+  void check_path(std::string& path) const;
+  void check_output(std::string& path) const;
   int64_t parse_integer(std::string_view value) const;
   double parse_number(std::string_view value) const;
   void check_range(double number, std::string_view value) const;
@@ -76,6 +81,7 @@ class Flag {
   std::string name_, type_, placeholder_, unit_, help_, default_;
   Target target_;
   std::optional<double> low_, high_;
+  bool is_low_excluded_ = false;
   std::vector<std::string> choices_, later_choices_;
   Path path_ = Path::kNone;
   bool required_ = false, later_ = false, given_ = false;

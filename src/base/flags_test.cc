@@ -31,7 +31,7 @@ void declare(FlagSet& flags, Options& o) {
   flags.texts("--prompt-file", &o.files, "F").input_file();
   flags.integers("--contexts", &o.contexts).unit("tokens").range(1, 1 << 20);
   flags.text("--model", &o.model, "DIR").input_directory();
-  flags.text("--out", &o.out, "F").output_path();
+  flags.text("--out", &o.out, "F").output_file();
   flags.later("--chat", "");
   flags.later("--config", "F");
 }
@@ -112,6 +112,9 @@ TEST(FlagSet, PathsAreCheckedBeforeAnyWork) {
   EXPECT_EQ(refusal({"--prompt-file", "/tmp"}), "--prompt-file /tmp: a directory, not a file");
   EXPECT_EQ(refusal({"--out", "/nowhere/x.bin"}), "--out /nowhere/x.bin: there is no folder /nowhere");
   EXPECT_EQ(refusal({"--out", "x.bin"}), "");
+  EXPECT_EQ(refusal({"--out", "/tmp"}), "--out /tmp: is there and is not a regular file");
+  EXPECT_EQ(refusal({"--out", "/dev/null"}), "--out /dev/null: is there and is not a regular file");
+  EXPECT_TRUE(has(refusal({"--out", std::string(300, 'x')}), "File name too long"));
 }
 
 TEST(FlagSet, MissingValuesAndStrayArgumentsAreRefused) {

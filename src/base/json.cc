@@ -6,6 +6,8 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/text.h"
 
 namespace tidepool::base {
 namespace {
@@ -39,7 +41,8 @@ Json convert(const simdjson::dom::element& e, std::string_view what, int depth) 
       std::unordered_set<std::string_view> seen;
       const simdjson::dom::object fields = e.get_object().value_unsafe();
       for (auto field : fields) {
-        tidepool_check(seen.insert(field.key).second, "{}: key \"{}\" occurs twice in one JSON object", what, field.key);
+        tidepool_check(seen.insert(field.key).second, "{}: key \"{}\" occurs twice in one JSON object", what,
+                       shown(field.key));
         object.emplace_back(std::string(field.key), convert(field.value, what, depth + 1));
       }
       return object;
@@ -92,10 +95,7 @@ Json Json::parse(std::string_view text, std::string_view what) {
 }
 
 Json Json::parse_file(const std::string& path) {
-  simdjson::padded_string text;
-  auto error = simdjson::padded_string::load(path).get(text);
-  tidepool_check(!error, "{}: cannot be read", path);
-  return parse(text, path);
+  return parse(read_regular_file(path), path);
 }
 
 const char* Json::kind() const {

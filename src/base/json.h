@@ -38,7 +38,7 @@ class Json {
 
   // Parses one document. `what` names it in errors. Depth is limited to 256.
   static Json parse(std::string_view text, std::string_view what);
-  static Json parse_file(const std::string& path);
+  static Json parse_file(const std::string& path);  // a regular file
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,7 +37,11 @@ void parallel_for(int64_t num_pieces, int num_threads, const std::function<void(
   {
     std::vector<std::jthread> helpers;
     const int64_t num_helpers = std::min<int64_t>(num_threads, num_pieces) - 1;
-    for (int64_t i = 0; i < num_helpers; ++i) helpers.emplace_back(run);
+    try {
+      for (int64_t i = 0; i < num_helpers; ++i) helpers.emplace_back(run);
+    } catch (const std::system_error&) {
+      // The machine has no more threads to give: those that run do all the work.
+    }
     run();
   }
   if (first_error) std::rethrow_exception(first_error);

@@ -1,10 +1,17 @@
 #include "cache/geometry.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
 
 namespace tidepool::cache {
+
+int64_t PoolGeometry::most_rows(int32_t num_ways, int32_t max_model_len) {
+  constexpr int64_t kPublishedRows = 16384;
+  const auto sets = std::bit_ceil(static_cast<uint64_t>(ceil_div(max_model_len, num_ways)));
+  return std::max(kPublishedRows, static_cast<int64_t>(sets) * num_ways);
+}
 
 PoolGeometry PoolGeometry::make(int32_t pool_size, int32_t num_ways) {
   tidepool_check(num_ways > 0, "--num-ways is {}, must be at least 1", num_ways);

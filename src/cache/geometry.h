@@ -18,6 +18,8 @@ struct PoolGeometry {
   int32_t num_sets = 0;   // a power of two, at least 1
   // Throws Error naming the value and the rule when pool_size is not num_sets x num_ways with num_sets a power of two.
   static PoolGeometry make(int32_t pool_size, int32_t num_ways);
+  // A pool that holds a whole request gains nothing from more; up to the published 16,384 rows any may be asked for.
+  static int64_t most_rows(int32_t num_ways, int32_t max_model_len);
 };
 
 // How the records of one layer group lie in a store. A record holds the rows of one token in all layers of the group.

@@ -1,9 +1,11 @@
 #include "cache/kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "ops/check.h"
 
 namespace tidepool::cache {
@@ -31,7 +33,12 @@ class Allocator {
   uint64_t total_bytes_ = 0;
 };
 
-std::string gib(uint64_t bytes) { return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1u << 30)); }
+using base::bytes_text;
+
+// As a value of an option in GiB: the least with six digits that is at least so many bytes.
+std::string gib_option(uint64_t bytes) {
+  return fmt::format("{:.6f}", std::ceil(static_cast<double>(bytes) / (1u << 30) * 1e6) * 1e-6);
+}
 
 }  // namespace
 
@@ -140,6 +147,9 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
   id_range_ = max_blocks_ * o.block_size;
   max_rows_ = o.max_cache_slots + o.max_chunk_rows;
   if (o.offload) pool_ = PoolGeometry::make(o.pool_size, o.num_ways);
+  const int64_t most_rows = o.offload ? PoolGeometry::most_rows(o.num_ways, o.max_model_len) : 0;
+  tidepool_check(pool_.pool_size <= most_rows, "--pool-size is {} rows, more than {} are of no use for requests of {} tokens",
+                 o.pool_size, most_rows, o.max_model_len);
   if (o.window_rows == 0) o.window_rows = kDefaultWindowRows;
   if (o.spill_turns == 0) o.spill_turns = kDefaultSpillTurns;
   if (o.stage_rows == 0) o.stage_rows = std::min<int32_t>(id_range_, kDefaultStageLists * o.topk);
@@ -214,11 +224,13 @@ void KvCache::allocate_device() {
     const uint64_t left = o.device_budget_bytes - std::min(o.device_budget_bytes, count.total_bytes());
     blocks = std::min<int64_t>(wanted, static_cast<int64_t>(left / block_bytes));
   }
-  tidepool_check(blocks >= max_blocks_,
+  Allocator least = count;
+  layout.blocks(least, max_blocks_);
+  tidepool_check(o.device_budget_bytes == 0 || o.device_budget_bytes >= least.total_bytes(),
                  "device budget (--device-kv-gib) of {} is too small for one request of {} tokens: {} fixed (pools, windows, "
-                 "selections, staging, metadata of {} slots) and {} for its blocks",
-                 gib(o.device_budget_bytes), o.max_model_len, gib(count.total_bytes()), o.max_cache_slots,
-                 gib(block_bytes * static_cast<uint64_t>(max_blocks_)));
+                 "selections, staging, metadata of {} slots) and {} for its blocks; the least that works is {}",
+                 bytes_text(o.device_budget_bytes), o.max_model_len, bytes_text(count.total_bytes()), o.max_cache_slots,
+                 bytes_text(least.total_bytes() - count.total_bytes()), gib_option(least.total_bytes()));
   layout.blocks(count, blocks);
   // Rounding single allocations up to 64 bytes may pass the budget by less than a block.
   while (o.device_budget_bytes > 0 && count.total_bytes() > o.device_budget_bytes && blocks > max_blocks_) {
@@ -252,8 +264,9 @@ void KvCache::allocate_host_store() {
   const auto block_bytes = static_cast<uint64_t>(host_block_bytes(store));
   int64_t blocks = static_cast<int64_t>(o.max_cache_slots) * max_blocks_;
   if (o.host_budget_bytes > 0) blocks = std::min<int64_t>(blocks, static_cast<int64_t>(o.host_budget_bytes / block_bytes));
-  tidepool_check(blocks >= max_blocks_, "host budget (--host-kv-gib) of {} is too small for one request of {} tokens, which needs {}",
-                 gib(o.host_budget_bytes), o.max_model_len, gib(block_bytes * static_cast<uint64_t>(max_blocks_)));
+  tidepool_check(blocks >= max_blocks_, "host budget (--host-kv-gib) of {} is too small for one request of {} tokens, which needs {}; the least that works is {}",
+                 bytes_text(o.host_budget_bytes), o.max_model_len, bytes_text(block_bytes * static_cast<uint64_t>(max_blocks_)),
+                 gib_option(block_bytes * static_cast<uint64_t>(max_blocks_)));
   store.num_blocks = static_cast<int32_t>(blocks);
   host_bytes_ = block_bytes * static_cast<uint64_t>(blocks);
   std::unique_ptr<ops::RowStore> made = std::make_unique<MemoryHostStore>(store);
@@ -266,7 +279,7 @@ Fit KvCache::fit(int64_t num_tokens) const {
   const auto answer = [&](const char* name, int64_t free, int64_t all, uint64_t block_bytes) -> Fit {
     const auto kind = blocks > all ? Fit::Answer::kNever : Fit::Answer::kLater;
     return {kind, fmt::format("the {} is short: {} tokens need {} blocks of {} ({}), {} are free of {}", name, num_tokens, blocks,
-                              options_.block_size, gib(static_cast<uint64_t>(blocks) * block_bytes), free, all)};
+                              options_.block_size, bytes_text(static_cast<uint64_t>(blocks) * block_bytes), free, all)};
   };
   if (num_tokens > options_.max_model_len) {
     return {Fit::Answer::kNever, fmt::format("{} tokens are more than max_model_len {}", num_tokens, options_.max_model_len)};

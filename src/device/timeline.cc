@@ -1,12 +1,10 @@
 #include "device/timeline.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
+#include <fmt/format.h>
+
 #include <iterator>
 
-#include "base/check.h"
+#include "base/file.h"
 #include "base/json.h"
 
 namespace tidepool::device {
@@ -33,18 +31,7 @@ std::string chrome_trace(const std::vector<TimelineEntry>& entries) {
 }
 
 void write_chrome_trace(const std::vector<TimelineEntry>& entries, const std::string& path) {
-  const std::string text = chrome_trace(entries);
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  tidepool_check(file != nullptr, "{}: cannot be written: {}", path, std::strerror(errno));
-  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  int error = errno;
-  if (std::fclose(file) != 0 && written) {
-    written = false;
-    error = errno;
-  }
-  if (written) return;
-  if (std::filesystem::is_regular_file(path)) std::remove(path.c_str());  // not /dev/full
-  tidepool_fail("{}: cannot be written: {}", path, std::strerror(error));
+  base::write_text_file(path, chrome_trace(entries));
 }
 
 }  // namespace tidepool::device

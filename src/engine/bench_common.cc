@@ -135,8 +135,9 @@ void TopkLists::make_row(int32_t group, int32_t row) {
     const int32_t visible = step < 0 ? o.num_filled : o.num_filled + step + 1;
     const auto wanted = static_cast<size_t>(std::min(visible, o.topk));
     const bool all = wanted == static_cast<size_t>(visible);
-    const size_t kept =
-        all ? selected.size() : std::min(selected.size(), static_cast<size_t>(o.overlap * static_cast<double>(wanted)));
+    const size_t asked = all ? wanted : static_cast<size_t>(o.overlap * static_cast<double>(wanted));
+    // The newest position selects itself and needs a place.
+    const size_t kept = std::min({selected.size(), asked, step >= 0 ? wanted - 1 : wanted});
     std::shuffle(selected.begin(), selected.end(), random);
     dropped.assign(selected.begin() + static_cast<ptrdiff_t>(kept), selected.end());
     selected.resize(kept);

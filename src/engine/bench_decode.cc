@@ -1,11 +1,10 @@
 // Decode steps with and without offload, side by side: engines of all configurations live at once and take turns in
 // blocks of steps, so that what else the machine does meets all of them. Every step's logits are compared with off's.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "engine/bench_context.h"
 
@@ -62,8 +61,7 @@ std::vector<Configuration> make_configurations(const DecodeBenchOptions& o, int3
     all.push_back({std::make_unique<BenchContext>(options), {}, {}, {}});
     bytes += all.back().context->memory_bytes();
   }
-  const uint64_t available =
-      static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t available = base::available_memory_bytes();
   tidepool_check(bytes < available, "bench: {} engines side by side at {} tokens need {:.1f} GiB, {:.1f} GiB are free",
                  all.size(), context, static_cast<double>(bytes) / (1 << 30),
                  static_cast<double>(available) / (1 << 30));

@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/flags.h"
+#include "base/memory.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "nn/indexer.h"
 #include "nn/sample.h"
 #include "nn/sparse_attention.h"
@@ -14,6 +17,11 @@ namespace {
 
 constexpr size_t kRememberedRequests = 4096;
 constexpr int32_t kMaxRowValues = nn::kMaxAttentionWidth - 62;  // latent and rope are each rounded up to 32 in the kernel
+
+void check_limit(const char* option, int64_t value, int64_t most) {
+  if (value >= 1 && value <= most) return;
+  throw base::UsageError(fmt::format("{} {}: the value must be 1 to {}", option, value, most));
+}
 
 const char* status_sentence(ops::RequestStatus status) {
   switch (status) {
@@ -31,11 +39,10 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
   auto& o = options_;
   tidepool_check(o.kv_dtype == DType::kBF16 || o.kv_dtype == DType::kF32, "kv_dtype {} is not available, bfloat16 and float32 are",
                  dtype_name(o.kv_dtype));
-  tidepool_check(o.max_num_seqs >= 1 && o.max_num_seqs <= 4096, "--max-num-seqs is {}, must be 1 to 4096", o.max_num_seqs);
-  tidepool_check(o.max_num_batched_tokens >= 1 && o.max_num_batched_tokens <= 65536,
-                 "--max-num-batched-tokens is {}, must be 1 to 65536", o.max_num_batched_tokens);
+  check_limit("--max-num-seqs", o.max_num_seqs, kMaxNumSeqs);
+  check_limit("--max-num-batched-tokens", o.max_num_batched_tokens, kMaxNumBatchedTokens);
   if (o.num_threads == 0) o.num_threads = base::available_threads();
-  tidepool_check(o.num_threads >= 1 && o.num_threads <= 1024, "--threads is {}, must be 1 to 1024", o.num_threads);
+  check_limit("--threads", o.num_threads, kMaxThreads);
 
   config_ = model::Config::read_directory(o.model);
   if (o.latent_norm_eps > 0) config_.latent_norm_eps = o.latent_norm_eps;
@@ -43,8 +50,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
                  "{}: index keys of {} values and cache rows of {} are not available, at most {} and {} are", o.model, config_.index_dim,
                  config_.row_values(), nn::kMaxIndexDim, kMaxRowValues);
   if (o.max_model_len == 0) o.max_model_len = static_cast<int32_t>(std::min<int64_t>(config_.max_position, 1 << 30));
-  tidepool_check(o.max_model_len >= 1 && o.max_model_len <= config_.max_position,
-                 "--max-model-len is {} tokens, the model allows 1 to {}", o.max_model_len, config_.max_position);
+  check_limit("--max-model-len", o.max_model_len, config_.max_position);
 
   device::ExecutorOptions executor;
   executor.num_threads = o.num_threads;
@@ -58,6 +64,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
   load.num_threads = o.num_threads;
   load.allow_nan = o.allow_nan;
   load.progress = o.load_progress;
+  load.admit = [this](uint64_t bytes) { check_memory(bytes); };
   weights_ = std::make_unique<model::Weights>(model::Weights::load(o.model, config_, load));
   make_model();
   if (o.timeline) executor_->set_timeline(&timeline_);
@@ -109,19 +116,35 @@ void EngineImpl::make_cache(const EngineHooks& hooks) {
   info_.row_bytes = c.format.row_bytes();
 }
 
-void EngineImpl::make_model() {
+// Memory is only reserved until it is touched, so that asking for too much succeeds and the process is killed later.
+void EngineImpl::check_memory(uint64_t weight_bytes) const {
+  const uint64_t device = cache_->arena().used_bytes(), host = cache_->host_bytes();
+  const uint64_t activations = model::DsaModel::activation_bytes(config_, model_limits());
+  const uint64_t needed = weight_bytes + device + host + activations, available = base::available_memory_bytes();
+  tidepool_check(needed <= available,
+                 "not enough memory: weights of {}, device KV of {}, host KV of {} and activations of {} are {}, but {} are "
+                 "available; a smaller --max-model-len, --max-num-seqs or KV budget takes less",
+                 base::bytes_text(weight_bytes), base::bytes_text(device), base::bytes_text(host), base::bytes_text(activations),
+                 base::bytes_text(needed), base::bytes_text(available));
+}
+
+model::ModelLimits EngineImpl::model_limits() const {
   const auto& o = options_;
-  const int32_t max_rows = o.max_num_seqs + o.max_num_batched_tokens;
   model::ModelLimits limits;
   limits.max_decode_rows = o.max_num_seqs;
   limits.max_chunk_rows = o.max_num_batched_tokens;
-  limits.max_logit_rows = o.record_hidden ? max_rows : o.max_num_seqs + 1;
+  limits.max_logit_rows = o.record_hidden ? o.max_num_seqs + o.max_num_batched_tokens : o.max_num_seqs + 1;
   limits.max_model_len = o.max_model_len;
   limits.backend = o.reference_kernels ? nn::Backend::kRef : nn::Backend::kCpu;
   limits.guard = o.protect_memory ? device::Guard::kProtected : device::Guard::kNone;
+  return limits;
+}
+
+void EngineImpl::make_model() {
+  const model::ModelLimits limits = model_limits();
   model_ = std::make_unique<model::DsaModel>(config_, *weights_, limits, *executor_);
-  if (!o.record_hidden) return;
-  const auto layers = static_cast<size_t>(config_.num_layers), rows = static_cast<size_t>(max_rows);
+  if (!options_.record_hidden) return;
+  const auto layers = static_cast<size_t>(config_.num_layers), rows = static_cast<size_t>(limits.max_logit_rows);
   taps_.hidden.assign(layers, std::vector<float>(rows * static_cast<size_t>(config_.hidden_size)));
   taps_.topk.resize(layers);
   for (size_t i = 0; i < layers; ++i) {

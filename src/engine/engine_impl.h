@@ -55,6 +55,8 @@ class EngineImpl {
  private:
   friend class DecodeBench;
   void make_cache(const EngineHooks& hooks);
+  model::ModelLimits model_limits() const;
+  void check_memory(uint64_t weight_bytes) const;
   void make_model();
   void check_request(const RequestOptions& request) const;
   void admit();

@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "model/config_rope.h"
 #include "model/json_fields.h"
 
@@ -27,7 +29,7 @@ void read_architecture(const JsonFields& f, Config& c) {
   c.model_type = f.string_or("model_type", "");
   tidepool_check(c.model_type == "glm_moe_dsa" || c.model_type == "deepseek_v32",
                  "{}: model_type is \"{}\", only \"glm_moe_dsa\" and \"deepseek_v32\" are supported", f.what(),
-                 c.model_type);
+                 base::shown(c.model_type));
   const char* expected = is_glm(c) ? "GlmMoeDsaForCausalLM" : "DeepseekV32ForCausalLM";
   const base::Json* list = f.find("architectures");
   tidepool_check(list != nullptr, "{}: architectures is missing", f.what());
@@ -35,7 +37,7 @@ void read_architecture(const JsonFields& f, Config& c) {
   tidepool_check(names.size() == 1, "{}: architectures has {} entries, it must have one", f.what(), names.size());
   c.architecture = names[0].as_string(f.name("architectures"));
   tidepool_check(c.architecture == expected, "{}: architectures is \"{}\", model_type \"{}\" goes with \"{}\"",
-                 f.what(), c.architecture, c.model_type, expected);
+                 f.what(), base::shown(c.architecture), c.model_type, expected);
 }
 
 void read_sizes(const JsonFields& f, Config& c) {
@@ -69,7 +71,8 @@ void read_sizes(const JsonFields& f, Config& c) {
 }
 
 void read_experts(const JsonFields& f, Config& c) {
-  c.num_experts = f.int32(f.has("n_routed_experts") ? "n_routed_experts" : "num_experts", 1, kMaxExperts);
+  c.num_experts =
+      f.int32(f.has("num_experts") && !f.has("n_routed_experts") ? "num_experts" : "n_routed_experts", 1, kMaxExperts);
   f.require_integer("num_experts", c.num_experts, "n_routed_experts");
   tidepool_check(int64_t{1} * c.num_layers * c.num_experts <= kMaxLayerExperts,
                  "{}: num_hidden_layers x n_routed_experts is {}, the limit is {}", f.what(),
@@ -113,7 +116,8 @@ void read_dense_layers(const JsonFields& f, Config& c) {
   for (size_t i = 0; i < types.size(); ++i) {
     const std::string& type = types[i].as_string(f.name("mlp_layer_types"));
     tidepool_check(type == "dense" || type == "sparse",
-                   "{}: mlp_layer_types[{}] is \"{}\", it must be \"dense\" or \"sparse\"", f.what(), i, type);
+                   "{}: mlp_layer_types[{}] is \"{}\", it must be \"dense\" or \"sparse\"", f.what(), i,
+                   base::shown(type));
     past_dense |= type == "sparse";
     tidepool_check(type == "sparse" || !past_dense,
                    "{}: mlp_layer_types[{}] is \"dense\" after a \"sparse\" layer, which is not supported", f.what(),
@@ -131,7 +135,7 @@ std::vector<bool> full_from_list(const JsonFields& f, const char* key, const bas
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string& type = list[i].as_string(f.name(key));
     tidepool_check(type == "full" || type == "shared", "{}: {}[{}] is \"{}\", it must be \"full\" or \"shared\"",
-                   f.what(), key, i, type);
+                   f.what(), key, i, base::shown(type));
     is_full.push_back(type == "full");
   }
   return is_full;
@@ -141,7 +145,7 @@ std::vector<bool> full_from_pattern(const JsonFields& f, const std::string& patt
   std::vector<bool> is_full;
   for (char letter : pattern) {
     tidepool_check(letter == 'F' || letter == 'S', "{}: index_topk_pattern is \"{}\", its letters must be F or S",
-                   f.what(), pattern);
+                   f.what(), base::shown(pattern));
     is_full.push_back(letter == 'F');
   }
   return is_full;
@@ -186,7 +190,7 @@ void read_quantization(const JsonFields& f, Config& c) {
   const JsonFields q(*value, f.name("quantization_config"));
   c.quantization = q.string_or("quant_method", "");
   tidepool_check(c.quantization == "fp8", "{}: quant_method is \"{}\", only \"fp8\" is supported", q.what(),
-                 c.quantization);
+                 base::shown(c.quantization));
   q.require_string("fmt", "e4m3");
   if (const base::Json* block = q.find("weight_block_size")) {
     const auto& sides = block->as_array(q.name("weight_block_size"));
@@ -270,12 +274,13 @@ Config Config::read(const base::Json& json, const std::string& what) {
 
 Config Config::read_directory(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  tidepool_check(std::filesystem::is_directory(directory), "{}: no such directory", directory);
-  tidepool_check(std::filesystem::exists(path), "{}: config.json is missing, so this is no Hugging Face checkpoint",
+  std::error_code error;
+  tidepool_check(std::filesystem::is_directory(directory, error), "{}: no such directory", directory);
+  tidepool_check(base::path_exists(path), "{}: config.json is missing, so this is no Hugging Face checkpoint",
                  directory);
   Config config = read(base::Json::parse_file(path), path);
   const std::string generation = directory + "/generation_config.json";
-  if (std::filesystem::exists(generation)) {
+  if (base::path_exists(generation)) {
     const base::Json json = base::Json::parse_file(generation);
     const auto ids = read_eos(JsonFields(json, generation), config.vocab_size);
     if (!ids.empty()) config.eos_ids = ids;

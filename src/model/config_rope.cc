@@ -18,7 +18,8 @@ double yarn_mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 
 std::string rope_type(const JsonFields& rope) {
   const std::string type = rope.string_or(rope.has("rope_type") ? "rope_type" : "type", "default");
   tidepool_check(type == "default" || type == "yarn",
-                 "{}: rope_type is \"{}\", only \"default\" and \"yarn\" are supported", rope.what(), type);
+                 "{}: rope_type is \"{}\", only \"default\" and \"yarn\" are supported", rope.what(),
+                 base::shown(type));
   return type;
 }
 
@@ -26,7 +27,8 @@ RopeScaling read_yarn(const JsonFields& rope, int64_t max_position) {
   RopeScaling yarn;
   yarn.original_max_position =
       rope.number_or("original_max_position_embeddings", static_cast<double>(max_position), 1, 1e12);
-  yarn.factor = rope.number_or("factor", static_cast<double>(max_position) / yarn.original_max_position, 1, kMaxFactor);
+  tidepool_check(rope.has("factor"), "{}: factor is missing, rope_type \"yarn\" needs it", rope.what());
+  yarn.factor = rope.number_or("factor", 1, 1, kMaxFactor);
   yarn.beta_fast = rope.number_or("beta_fast", 32, 1e-6, kMaxFactor);
   yarn.beta_slow = rope.number_or("beta_slow", 1, 1e-6, kMaxFactor);
   tidepool_check(yarn.beta_fast >= yarn.beta_slow, "{}: beta_fast is {}, it must not be below beta_slow = {}",

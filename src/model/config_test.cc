@@ -181,6 +181,18 @@ TEST(Config, YarnWithoutMscaleAllDimScalesTheTablesInstead) {
   EXPECT_DOUBLE_EQ(c.rope_attention_factor(), 0.1 * std::log(4.0) + 1);
 }
 
+TEST(Config, YarnWithoutAFactorIsRefused) {
+  Json json = small();
+  json.set("rope_scaling", Json::parse(R"({"type": "yarn", "original_max_position_embeddings": 1024})", "rope"));
+  EXPECT_SAYS(refusal(json), "rope_scaling: factor is missing");
+}
+
+TEST(Config, ATextOfTheFileCannotBreakTheSentence) {
+  const std::string said = refusal(with("model_type", "glm\n" + std::string(5000, 'x')));
+  EXPECT_EQ(said.find('\n'), std::string::npos);
+  EXPECT_LT(said.size(), 400u);
+}
+
 TEST(Config, EveryPresetReadsBackFromItsOwnJson) {
   for (const std::string& name : preset_names()) {
     const Config c = preset_config(name);
@@ -208,7 +220,7 @@ TEST(Config, EveryFieldThatDecidesShapesMustBeThere) {
         "num_attention_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
         "index_n_heads", "index_head_dim", "index_topk", "n_routed_experts", "num_experts_per_tok"}) {
     const std::string said = refusal(with(key, nullptr));
-    EXPECT_NE(said.find("is missing"), std::string::npos) << key << ": " << said;
+    EXPECT_NE(said.find(std::string(key) + " is missing"), std::string::npos) << key << ": " << said;
     EXPECT_NE(said.find("DIR/config.json"), std::string::npos) << key << ": " << said;
   }
 }

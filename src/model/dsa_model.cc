@@ -66,12 +66,24 @@ struct DsaModel::Buffers {
   }
 };
 
+DsaModel::Rows::Rows(const ModelLimits& limits)
+    : max_rows(limits.max_decode_rows + limits.max_chunk_rows),
+      score_stride((static_cast<int64_t>(limits.max_model_len) + nn::kKeyTile - 1) / nn::kKeyTile * nn::kKeyTile) {
+  const int64_t fitting = std::max<int64_t>(1, kScoreBytes / (score_stride * static_cast<int64_t>(sizeof(float))));
+  score_rows = static_cast<int32_t>(std::min<int64_t>(max_rows, std::max<int64_t>(limits.max_decode_rows, fitting)));
+}
+
+uint64_t DsaModel::activation_bytes(const Config& config, const ModelLimits& limits) {
+  const Rows rows(limits);
+  return Buffers().make(config, limits, rows.max_rows, rows.score_rows, rows.score_stride, nullptr);
+}
+
 DsaModel::DsaModel(const Config& config, const Weights& weights, const ModelLimits& limits, device::Executor& executor)
     : config_(config), weights_(weights), limits_(limits), executor_(executor), buffers_(std::make_unique<Buffers>()) {
-  max_rows_ = limits.max_decode_rows + limits.max_chunk_rows;
-  score_stride_ = (static_cast<int64_t>(limits.max_model_len) + nn::kKeyTile - 1) / nn::kKeyTile * nn::kKeyTile;
-  const int64_t fitting = std::max<int64_t>(1, kScoreBytes / (score_stride_ * static_cast<int64_t>(sizeof(float))));
-  score_rows_ = static_cast<int32_t>(std::min<int64_t>(max_rows_, std::max<int64_t>(limits.max_decode_rows, fitting)));
+  const Rows rows(limits);
+  max_rows_ = rows.max_rows;
+  score_rows_ = rows.score_rows;
+  score_stride_ = rows.score_stride;
   const uint64_t bytes = buffers_->make(config, limits, max_rows_, score_rows_, score_stride_, nullptr);
   arena_ = std::make_unique<device::Arena>("device activations", bytes, limits.guard);
   buffers_->make(config, limits, max_rows_, score_rows_, score_stride_, arena_.get());

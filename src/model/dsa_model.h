@@ -46,6 +46,8 @@ class DsaModel {
  public:
   DsaModel(const Config& config, const Weights& weights, const ModelLimits& limits, device::Executor& executor);
   ~DsaModel();
+  // What the activations of a model with these limits take; known before its weights are.
+  static uint64_t activation_bytes(const Config& config, const ModelLimits& limits);
 
   // Writes the step's inputs; main stream idle. cache.begin_step comes before.
   void begin_step(const cache::StepRows& rows, const StepTokens& tokens);
@@ -64,6 +66,11 @@ class DsaModel {
 
  private:
   struct Buffers;
+  struct Rows {  // of a step, and of a tile of its index scores
+    int32_t max_rows = 0, score_rows = 0;
+    int64_t score_stride = 0;
+    explicit Rows(const ModelLimits& limits);
+  };
   void push_attention_inputs(int32_t layer, cache::KvCache& cache);
   void push_indexer(int32_t layer, cache::KvCache& cache);
   void push_attention(int32_t layer, cache::KvCache& cache);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace tidepool::model {
 
@@ -60,7 +61,7 @@ class JsonFields {
   // Refuses every value but the one this project computes; absent passes.
   void require_string(const char* key, const char* only) const {
     const std::string s = string_or(key, only);
-    tidepool_check(s == only, "{}: {} is \"{}\", only \"{}\" is supported", what_, key, s, only);
+    tidepool_check(s == only, "{}: {} is \"{}\", only \"{}\" is supported", what_, key, base::shown(s), only);
   }
   void require_bool(const char* key, bool only) const {
     const bool b = boolean_or(key, only);

@@ -1,7 +1,6 @@
 #include "model/make_model.h"
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/parallel.h"
 #include "model/random_values.h"
 #include "model/safetensors_writer.h"
@@ -50,7 +50,7 @@ class PendingDirectory {
     const bool exists = fs::exists(final_path_, error);
     tidepool_check(!exists || (fs::is_directory(final_path_, error) && fs::is_empty(final_path_, error)),
                    "{}: is there already and is not an empty directory", final_path_);
-    path_ = fmt::format("{}.partial-{}", final_path_, ::getpid());
+    path_ = base::temporary_name(final_path_);
     fs::create_directory(path_, error);
     tidepool_check(!error, "{}: cannot be created: {}", final_path_, error.message());
   }
@@ -227,7 +227,7 @@ void write_index(const std::vector<Output>& outputs, const std::vector<Shard>& s
   }
   base::Json index = base::JsonObject{{"metadata", base::JsonObject{{"total_size", tensor_bytes}}},
                                       {"weight_map", std::move(weight_map)}};
-  write_text_file(directory + "/model.safetensors.index.json", index.dump_pretty() + "\n");
+  base::write_text_file(directory + "/model.safetensors.index.json", index.dump_pretty() + "\n");
 }
 
 void write_json_files(const Config& config, bool fp8, const std::string& directory) {
@@ -235,16 +235,16 @@ void write_json_files(const Config& config, bool fp8, const std::string& directo
   written.quantization = fp8 ? "fp8" : "";
   written.dtype = "bfloat16";
   const base::Json json = written.to_json();
-  write_text_file(directory + "/config.json", json.dump_pretty() + "\n");
+  base::write_text_file(directory + "/config.json", json.dump_pretty() + "\n");
   base::Json generation = base::JsonObject{{"do_sample", true}, {"temperature", 1.0}, {"top_p", 0.95}};
   if (!config.eos_ids.empty()) generation.set("eos_token_id", *json.find("eos_token_id"));
-  write_text_file(directory + "/generation_config.json", generation.dump_pretty() + "\n");
+  base::write_text_file(directory + "/generation_config.json", generation.dump_pretty() + "\n");
   if (config.vocab_size < 256) return;
-  write_text_file(directory + "/tokenizer.json", byte_tokenizer_json(config.vocab_size) + "\n");
+  base::write_text_file(directory + "/tokenizer.json", byte_tokenizer_json(config.vocab_size) + "\n");
   const base::Json tokenizer = base::JsonObject{{"tokenizer_class", "PreTrainedTokenizerFast"},
                                                 {"clean_up_tokenization_spaces", false},
                                                 {"model_max_length", config.max_position}};
-  write_text_file(directory + "/tokenizer_config.json", tokenizer.dump_pretty() + "\n");
+  base::write_text_file(directory + "/tokenizer_config.json", tokenizer.dump_pretty() + "\n");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "model/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,12 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace tidepool::model {
 namespace {
@@ -81,7 +81,8 @@ void check_cover(const TensorMap& tensors, const std::byte* data, uint64_t data_
   const std::string* previous = nullptr;
   for (const auto* entry : by_offset) {
     const uint64_t begin = static_cast<uint64_t>(entry->second.data - data);
-    tidepool_check(begin >= covered, "{}: tensors \"{}\" and \"{}\" overlap", what, *previous, entry->first);
+    tidepool_check(begin >= covered, "{}: tensors \"{}\" and \"{}\" overlap", what, base::shown(*previous),
+                   base::shown(entry->first));
     tidepool_check(begin == covered, "{}: bytes {}..{} of the data belong to no tensor", what, covered, begin);
     covered = begin + entry->second.bytes;
     previous = &entry->first;
@@ -95,7 +96,8 @@ DType dtype_from_safetensors(std::string_view name, std::string_view what) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (name == kNames[i]) return static_cast<DType>(i);
   }
-  tidepool_fail("{}: dtype \"{}\" is not supported (F32, BF16, F16, F8_E4M3, I32, I64, I8 and U8 are)", what, name);
+  tidepool_fail("{}: dtype \"{}\" is not supported (F32, BF16, F16, F8_E4M3, I32, I64, I8 and U8 are)", what,
+                base::shown(name));
 }
 
 const char* safetensors_dtype(DType type) { return kNames[static_cast<size_t>(type)]; }
@@ -122,12 +124,12 @@ TensorMap parse_safetensors(const std::byte* data, uint64_t size, const std::str
   for (const auto& [name, entry] : header.as_object(what + ": header")) {
     if (name == "__metadata__") {
       for (const auto& [key, value] : entry.as_object(what + ": __metadata__")) {
-        const std::string& string = value.as_string(what + ": __metadata__." + key);
+        const std::string& string = value.as_string(what + ": __metadata__." + base::shown(key));
         if (metadata != nullptr) metadata->emplace(key, string);
       }
       continue;
     }
-    const std::string tensor = what + ": tensor \"" + name + "\"";
+    const std::string tensor = what + ": tensor \"" + base::shown(name) + "\"";
     tidepool_check(entry.is_object(), "{}: expected an object, found {}", tensor, entry.kind());
     tensors.emplace(name, read_tensor(entry, values, value_bytes, tensor));
   }
@@ -136,19 +138,17 @@ TensorMap parse_safetensors(const std::byte* data, uint64_t size, const std::str
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  tidepool_check(fd >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
-  struct stat status;
-  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  const int fd = base::open_regular_file(path);
+  struct stat status {};
+  const bool known = ::fstat(fd, &status) == 0;
   void* mapping = MAP_FAILED;
-  int error = 0;
-  if (regular && status.st_size > 0) {
+  int error = errno;
+  if (known && status.st_size > 0) {
     mapping = ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, fd, 0);
     error = errno;
   }
   ::close(fd);
-  tidepool_check(regular, "{}: not a regular file", path);
-  if (status.st_size == 0) return;
+  if (known && status.st_size == 0) return;
   tidepool_check(mapping != MAP_FAILED, "{}: cannot be mapped: {}", path, std::strerror(error));
   data_ = static_cast<std::byte*>(mapping);
   size_ = static_cast<uint64_t>(status.st_size);
@@ -183,19 +183,20 @@ const TensorView& SafetensorsFile::at(std::string_view name) const {
 
 Checkpoint::Checkpoint(const std::string& directory) : directory_(directory) {
   const std::string index_path = directory + "/model.safetensors.index.json";
-  if (std::filesystem::exists(directory + "/model.safetensors")) {
+  if (base::path_exists(directory + "/model.safetensors")) {
     add_file("model.safetensors");
     return;
   }
-  tidepool_check(std::filesystem::exists(index_path),
+  tidepool_check(base::path_exists(index_path),
                  "{}: neither model.safetensors nor model.safetensors.index.json is there", directory);
   const base::Json index = base::Json::parse_file(index_path);
   const auto& weight_map = index.at("weight_map", index_path).as_object(index_path + ": weight_map");
   std::set<std::string> shards;
   for (const auto& [name, file] : weight_map) {
-    const std::string& shard = file.as_string(index_path + ": weight_map." + name);
+    const std::string& shard = file.as_string(index_path + ": weight_map." + base::shown(name));
     tidepool_check(!shard.empty() && shard.find('/') == std::string::npos,
-                   "{}: tensor \"{}\" lies in \"{}\", not a file name", index_path, name, shard);
+                   "{}: tensor \"{}\" lies in \"{}\", not a file name", index_path, base::shown(name),
+                   base::shown(shard));
     shards.insert(shard);
   }
   tidepool_check(!shards.empty(), "{}: weight_map is empty", index_path);
@@ -203,7 +204,8 @@ Checkpoint::Checkpoint(const std::string& directory) : directory_(directory) {
   for (const auto& [name, file] : weight_map) {
     const TensorView* view = find(name);
     tidepool_check(view != nullptr && files_[static_cast<size_t>(view->file)] == file.as_string(),
-                   "{}: tensor \"{}\" should lie in {}, but is not there", index_path, name, file.as_string());
+                   "{}: tensor \"{}\" should lie in {}, but is not there", index_path, base::shown(name),
+                   base::shown(file.as_string()));
   }
 }
 
@@ -216,7 +218,7 @@ void Checkpoint::add_file(const std::string& name) {
     view.file = static_cast<int32_t>(files_.size() - 1);
     tensor_bytes_ += view.bytes;
     const auto [it, is_new] = tensors_.emplace(tensor, std::move(view));
-    tidepool_check(is_new, "{}: tensor \"{}\" is also in {}", path, tensor,
+    tidepool_check(is_new, "{}: tensor \"{}\" is also in {}", path, base::shown(tensor),
                    files_[static_cast<size_t>(it->second.file)]);
   }
 }

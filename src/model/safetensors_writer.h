@@ -1,8 +1,7 @@
 // Writing safetensors files, and checkpoint shards, so that no half-written file ever has its final name.
 //
-// A file is written under PATH.partial-PID, at its full length from the start, and renamed by finish(). Whatever was
-// not written reads as zero and takes no disk space (a hole). Without finish() (an exception, a full disk) the
-// temporary file is removed. Errors name the file and the system's reason.
+// A file is written as a base::PendingFile, at its full length from the start, and renamed by finish(). Whatever was
+// not written reads as zero and takes no disk space (a hole). Errors name the file and the system's reason.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "tensor/dtype.h"
 
 namespace tidepool::model {
@@ -27,9 +27,6 @@ class SafetensorsWriter {
   // Lays out `tensors` in the given order; names must differ. An empty metadata map writes no __metadata__.
   SafetensorsWriter(std::string path, std::vector<TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   uint64_t file_bytes() const { return file_bytes_; }
@@ -37,23 +34,17 @@ class SafetensorsWriter {
   // Writes bytes [offset, offset + size) of tensor `tensor`. Thread safe for ranges that do not overlap.
   void write(size_t tensor, uint64_t offset, const void* data, uint64_t size) const;
   // Gives the file its final name, replacing one that is there.
-  void finish();
+  void finish() { file_.finish(); }
 
  private:
-  void write_at(uint64_t position, const void* data, uint64_t size) const;
-
-  std::string path_, temporary_path_;
   std::vector<TensorInfo> tensors_;
   std::vector<uint64_t> positions_;  // of each tensor in the file
   uint64_t file_bytes_ = 0;
-  int fd_ = -1;
+  base::PendingFile file_;
 };
 
 // A whole file from arrays in memory: data[i] is tensors[i].
 void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
                        const std::vector<const void*>& data, const std::map<std::string, std::string>& metadata = {});
-
-// A small text file, written under a temporary name and renamed.
-void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace tidepool::model

@@ -91,7 +91,7 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndLeavesNothing) {
   EXPECT_EQ(directory.num_entries(), 0u);
   {
     FullDisk full(4);
-    EXPECT_SAYS(error_of([&] { write_text_file(directory / "text", "longer than four"); }), "text",
+    EXPECT_SAYS(error_of([&] { base::write_text_file(directory / "text", "longer than four"); }), "text",
                 "cannot be written");
   }
   EXPECT_EQ(directory.num_entries(), 0u);
@@ -99,10 +99,10 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndLeavesNothing) {
 
 TEST(SafetensorsWriter, AnOldFileStaysWholeWhenWritingFails) {
   TemporaryDirectory directory;
-  write_text_file(directory / "text", "old");
+  base::write_text_file(directory / "text", "old");
   {
     FullDisk full(4);
-    EXPECT_NE(error_of([&] { write_text_file(directory / "text", "longer than four"); }), "");
+    EXPECT_NE(error_of([&] { base::write_text_file(directory / "text", "longer than four"); }), "");
   }
   EXPECT_EQ(testing::read_file(directory / "text"), "old");
 }
@@ -110,7 +110,7 @@ TEST(SafetensorsWriter, AnOldFileStaysWholeWhenWritingFails) {
 TEST(SafetensorsWriter, DevicesAndDirectoriesAreNotReplaced) {
   TemporaryDirectory directory;
   EXPECT_SAYS(error_of([&] { write_safetensors("/dev/full", {}, {}); }), "/dev/full", "not a regular file");
-  EXPECT_SAYS(error_of([&] { write_text_file(directory.path(), ""); }), "not a regular file");
+  EXPECT_SAYS(error_of([&] { base::write_text_file(directory.path(), ""); }), "not a regular file");
   EXPECT_SAYS(error_of([&] { write_safetensors(directory / "no/such", {}, {}); }), "no/such", "No such file");
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "nn/packed_matrix.h"
 
 namespace tidepool::model {
@@ -142,7 +143,7 @@ void append_problems(std::string& sentence, size_t& listed, const char* kind,
   sentence += fmt::format("; {} {}:", problems.size(), kind);
   size_t shown = 0;
   for (; shown < problems.size() && listed < kMaxListed; ++shown, ++listed) {
-    sentence += (shown == 0 ? " " : ", ") + problems[shown];
+    sentence += (shown == 0 ? " " : ", ") + base::shown(problems[shown]);
   }
   if (shown == 0) {
     sentence += " not listed";

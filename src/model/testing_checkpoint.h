@@ -38,7 +38,7 @@ inline void write_checkpoint(const std::string& directory, const Config& config,
     data.push_back(tensor.bytes.data());
   }
   write_safetensors(directory + "/model.safetensors", infos, data);
-  write_text_file(directory + "/config.json", config.to_json().dump());
+  base::write_text_file(directory + "/config.json", config.to_json().dump());
 }
 
 inline float value_of(const Tensor& tensor, size_t index) {

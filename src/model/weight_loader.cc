@@ -351,7 +351,7 @@ AnonymousRegion WeightLoader::load(int num_threads, const std::function<void(uin
     }
     if (progress && std::this_thread::get_id() == caller) progress(done_bytes.load(), total_bytes);
   });
-  tidepool_check(!first_bad_, "{}: tensor \"{}\" holds a NaN or an infinity at index {} (allow_nan accepts it)",
+  tidepool_check(!first_bad_, "{}: tensor \"{}\" holds a NaN or an infinity at index {} (--allow-nan accepts it)",
                  checkpoint_.directory(), first_bad_->name, first_bad_->value);
   return region;
 }

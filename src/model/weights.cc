@@ -121,6 +121,7 @@ Weights Weights::load(const std::string& directory, const Config& config, const 
     request_mtp(loader, config, options, *storage->mtp);
   }
   storage->resident_bytes = loader.resident_bytes();
+  if (options.admit) options.admit(storage->resident_bytes);
   storage->region = loader.load(options.num_threads, options.progress);
   return Weights(std::move(storage));
 }

@@ -66,6 +66,8 @@ struct LoadOptions {
   // Which part of the experts this rank holds: experts [E*rank/num_ranks, E*(rank+1)/num_ranks). Others stay empty.
   int rank = 0;
   int num_ranks = 1;
+  // Called once with the bytes that the weights will take, before they take any; what it throws ends the loading.
+  std::function<void(uint64_t resident_bytes)> admit;
   // Called now and then from the loading thread with bytes done and bytes in total; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
 };

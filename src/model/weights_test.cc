@@ -260,7 +260,7 @@ TEST_F(WeightsTest, ANaNIsNamedWithItsIndexAndRefused) {
     std::memcpy(&tensor.bytes[c.index * size], reinterpret_cast<const char*>(&infinity) + 4 - size, size);
     rewrite();
     const std::string index = "index " + std::to_string(c.index) + " ";
-    EXPECT_SAYS(error_of([&] { load(); }), c.name, index, "allow_nan");
+    EXPECT_SAYS(error_of([&] { load(); }), c.name, index, "--allow-nan");
     LoadOptions options;
     options.allow_nan = true;
     EXPECT_EQ(error_of([&] { load(options); }), "") << c.name;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/prefetch.h"
 #include "tidepool/row_table.h"
 
 namespace tidepool::ops {
@@ -28,15 +29,19 @@ class RowCopier {
     copy_plane(to_.latent, to_row, from_.latent, from_row);
     if (to_.rope.bytes > 0) copy_plane(to_.rope, to_row, from_.rope, from_row);
   }
+  // Starts loading a whole row that will be overwritten.
+  void prefetch_target(int64_t to_row) const {
+    base::prefetch_target(to_.latent.row(to_row), to_.latent.bytes);
+    base::prefetch_target(to_.rope.row(to_row), to_.rope.bytes);
+  }
   // Starts loading the head of a row; the hardware goes on by itself once the copy runs.
   void prefetch(int64_t from_row) const {
-    const std::byte* row = from_.latent.row(from_row);
-    __builtin_prefetch(row);
-    __builtin_prefetch(row + 64);
-    if (from_.rope.bytes > 0) __builtin_prefetch(from_.rope.row(from_row));
+    base::prefetch(from_.latent.row(from_row), kHeadBytes);
+    base::prefetch(from_.rope.row(from_row), from_.rope.bytes);
   }
 
  private:
+  static constexpr int32_t kHeadBytes = 128;
   static void copy_plane(const RowPlane& to, int64_t to_row, const RowPlane& from, int64_t from_row) {
     std::memcpy(to.row(to_row), from.row(from_row), static_cast<size_t>(to.bytes));
   }

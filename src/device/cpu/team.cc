@@ -1,7 +1,9 @@
 #include "device/cpu/team.h"
 
 #include <chrono>
+#include <system_error>
 
+#include "base/check.h"
 #include "device/cpu/backoff.h"
 
 namespace tidepool::device {
@@ -17,13 +19,22 @@ Team::Team(int num_threads, bool pin) : pin_(pin) {
   CPU_ZERO(&allowed_);
   if (sched_getaffinity(0, sizeof(allowed_), &allowed_) != 0 || CPU_COUNT(&allowed_) == 0) pin_ = false;
   workers_.reserve(static_cast<size_t>(num_threads - 1));
-  for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+  try {
+    for (int worker = 1; worker < num_threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error& error) {
+    const int started = size();
+    stop();  // or the workers that run would be waited for, for ever
+    tidepool_fail("--threads {}: only {} threads could be started: {}", num_threads, started, error.code().message());
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   stopping_.store(true);
   starts_.fetch_add(1);
   starts_.notify_all();
+  workers_.clear();  // joins them
 }
 
 void Team::start(int lane, const Job& job) {

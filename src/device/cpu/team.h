@@ -35,6 +35,7 @@ class Team {
  public:
   static constexpr int kNumLanes = 3;
 
+  // Throws Error when the machine does not give so many threads.
   // `pin`: worker i runs on the i-th CPU that the process may use (modulo their number).
   Team(int num_threads, bool pin);
   ~Team();
@@ -69,6 +70,7 @@ class Team {
   };
 
   void work(int worker);
+  void stop();  // workers end
   bool run_any_piece();
   bool wait_for_start(uint32_t seen_starts) const;
   void pin_to(int worker);

@@ -27,8 +27,8 @@ constexpr int32_t kHeadBlock = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON 
 // Widened tiles of up to this many dimensions lie on the stack (16 KiB: they stay in L1 while all heads read them).
 constexpr int32_t kWidenedDim = 128;
 
-// Two vectors of keys of one dimension. bf16 pairs are widened in place: of each 32-bit word the low half becomes a lane of
-// the first vector, the high half a lane of the second, one instruction each ("paired" order of tokens).
+// Two vectors of keys of one dimension. bf16 pairs are widened in place: of each 32-bit word the low half becomes a
+// lane of the first vector, the high half a lane of the second, one instruction each ("paired" order of tokens).
 HWY_INLINE void load_keys(const float* keys, V& key0, V& key1) {
   key0 = hn::LoadU(D(), keys);
   key1 = hn::LoadU(D(), keys + kLanes);
@@ -143,7 +143,8 @@ void score_slot_rows(const IndexScoreParams& p, int32_t begin, int32_t end, cons
   for (int32_t t = part.tile_begin; t < HWY_MIN(part.tile_end, tiles); ++t) {
     const int32_t slot = p.table.cache_slot[begin];
     const std::byte* tile = tile_of(p.keys, p.table, slot, t);
-    // The end of a piece: another thread has taken the next one. The one behind that will be somebody's: most often ours.
+    // The end of a piece: another thread has taken the next one. The one behind that will be somebody's: most often
+    // ours.
     const int32_t after = t + 1 < part.tile_end ? t + 1 : t + 1 + kScoreTilesPerPiece;
     const std::byte* next = after < tiles ? tile_of(p.keys, p.table, slot, after) : tile;
     const auto* narrow = reinterpret_cast<const uint16_t*>(tile);

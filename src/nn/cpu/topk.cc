@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "nn/indexer.h"
@@ -23,7 +24,8 @@ using DF = hn::ScalableTag<float>;
 using DI = hn::ScalableTag<int32_t>;
 using VI = hn::Vec<DI>;
 constexpr int32_t kLanes = HWY_LANES(float);
-constexpr int32_t kSmallest = INT32_MIN;  // the key of NaN; no number has it
+constexpr bool kCheapCompress = HWY_TARGET == HWY_AVX3;  // cheaper than a branch that is often wrong
+constexpr int32_t kSmallest = INT32_MIN;                 // the key of NaN; no number has it
 
 // Order preserving: larger score, larger key; -0 and 0 share a key, all NaN share the smallest.
 HWY_INLINE VI key_of(hn::Vec<DF> score) {
@@ -111,7 +113,7 @@ template <typename Keys>
 HWY_NOINLINE void write_selected(Keys keys, const int32_t* positions, int32_t n, int32_t cut, int32_t ties,
                                  Output& output) {
   const DI di;
-  const VI at = hn::Set(di, cut);
+  const VI at = hn::Set(di, cut), lanes = hn::Iota(di, 0);
   int32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const VI key = keys.at(i);
@@ -123,7 +125,7 @@ HWY_NOINLINE void write_selected(Keys keys, const int32_t* positions, int32_t n,
       ties = here <= ties ? ties - here : 0;
     }
     if (hn::AllFalse(di, chosen)) continue;
-    output.append(positions ? hn::LoadU(di, positions + i) : hn::Iota(di, i), chosen);
+    output.append(positions ? hn::LoadU(di, positions + i) : hn::Add(lanes, hn::Set(di, i)), chosen);
   }
   for (; i < n && output.count < output.capacity; ++i) {
     const int32_t key = keys.one(i);
@@ -165,28 +167,50 @@ int32_t guess_pivot(const float* scores, int32_t n, int32_t k, Candidates& scrat
   return nth_largest(ReadyKeys{scratch.keys}, used, rank < used ? rank : used);
 }
 
+// The number whose key this is; NaN where there is none.
+float score_of(int32_t key) {
+  const int32_t bits = key < 0 ? key ^ INT32_MAX : key;
+  float score;
+  std::memcpy(&score, &bits, sizeof(score));
+  return key == -1 ? score_of(kSmallest) : score;  // -1 would be -0, which has the key of 0
+}
+
 // Keeps the positions whose score exceeds the pivot, ascending. Returns how many there are, -1 when there are too many.
-HWY_NOINLINE int32_t collect(const float* scores, int32_t n, int32_t pivot, Candidates& candidates) {
+// Scores are compared as they are.
+HWY_NOINLINE int32_t collect(const float* scores, int32_t n, float pivot, Candidates& candidates) {
+  const DF df;
   const DI di;
-  const VI at = hn::Set(di, pivot);
-  const ScoreKeys keys{scores};
+  constexpr int32_t kGroup = 4 * kLanes;
+  const auto at = hn::Set(df, pivot);
+  const VI lanes = hn::Iota(di, 0);
   int32_t count = 0, i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VI key = keys.at(i);
-    const auto mask = hn::Gt(key, at);
-    if (hn::AllFalse(di, mask)) continue;
-    const int32_t more = static_cast<int32_t>(hn::CountTrue(di, mask));
-    if (count + more > kCandidates) return -1;
-    hn::StoreU(hn::Compress(key, mask), di, candidates.keys + count);
-    hn::StoreU(hn::Compress(hn::Iota(di, i), mask), di, candidates.positions + count);
-    count += more;
+  for (; i + kGroup <= n; i += kGroup) {
+    const auto score0 = hn::LoadU(df, scores + i), score1 = hn::LoadU(df, scores + i + kLanes),
+               score2 = hn::LoadU(df, scores + i + 2 * kLanes), score3 = hn::LoadU(df, scores + i + 3 * kLanes);
+    const auto mask0 = hn::Gt(score0, at), mask1 = hn::Gt(score1, at), mask2 = hn::Gt(score2, at),
+               mask3 = hn::Gt(score3, at);
+    if (hn::AllFalse(df, hn::Or(hn::Or(mask0, mask1), hn::Or(mask2, mask3)))) continue;
+    if (count + kGroup > kCandidates) return -1;
+    const auto keep = [&](hn::Vec<DF> score, hn::Mask<DF> mask, int32_t first) HWY_ATTR {
+      if (!kCheapCompress && hn::AllFalse(df, mask)) return;
+      const auto chosen = hn::RebindMask(di, mask);
+      hn::StoreU(hn::Compress(hn::BitCast(di, score), chosen), di, candidates.keys + count);
+      hn::StoreU(hn::Compress(hn::Add(lanes, hn::Set(di, first)), chosen), di, candidates.positions + count);
+      count += static_cast<int32_t>(hn::CountTrue(di, chosen));
+    };
+    keep(score0, mask0, i);
+    keep(score1, mask1, i + kLanes);
+    keep(score2, mask2, i + 2 * kLanes);
+    keep(score3, mask3, i + 3 * kLanes);
   }
   for (; i < n; ++i) {
-    const int32_t key = keys.one(i);
-    if (key <= pivot) continue;
+    if (!(scores[i] > pivot)) continue;
     if (count == kCandidates) return -1;
-    candidates.keys[count] = key;
+    std::memcpy(&candidates.keys[count], scores + i, sizeof(float));
     candidates.positions[count++] = i;
+  }
+  for (int32_t k = 0; k < count; k += kLanes) {
+    hn::StoreU(key_of(hn::BitCast(df, hn::LoadU(di, candidates.keys + k))), di, candidates.keys + k);
   }
   return count;
 }
@@ -195,7 +219,8 @@ HWY_NOINLINE void select_long(const float* scores, int32_t n, int32_t k, int32_t
   Candidates candidates;
   if (2 * k <= kCandidates) {
     const int32_t pivot = guess_pivot(scores, n, k, candidates);
-    const int32_t count = collect(scores, n, pivot, candidates);
+    const float pivot_score = score_of(pivot);
+    const int32_t count = std::isnan(pivot_score) ? -1 : collect(scores, n, pivot_score, candidates);
     if (count >= k) {
       select(ReadyKeys{candidates.keys}, candidates.positions, count, k, out);
       return;

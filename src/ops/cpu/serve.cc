@@ -1,5 +1,5 @@
-// As ref/serve.cc; pool rows are loaded ahead of their copy, and what is the same for all rows of a piece is computed
-// once.
+// As ref/serve.cc; pool rows and their targets are loaded ahead of the copy, and what is the same for all rows of a
+// piece is computed once.
 #include <algorithm>
 
 #include "ops/accesses.h"
@@ -32,7 +32,7 @@ class Slice {
   int32_t serve(int64_t first, int64_t end, RowCopy* copies) const {
     int32_t num_copies = 0;
     for (int64_t r = first; r < end; ++r) {
-      if (r + kLookahead < end) prefetch(p_.plan[r + kLookahead]);
+      if (r + kLookahead < end) prefetch(r + kLookahead);
       const PlanEntry entry = p_.plan[r];
       bool exists = false;
       if (entry.source == kHit) {
@@ -55,8 +55,11 @@ class Slice {
                            kWindow = static_cast<int32_t>(Source::kWindow);
 
   bool in_pool(int32_t index) const { return static_cast<uint32_t>(index) < static_cast<uint32_t>(p_.pool_size); }
-  void prefetch(const PlanEntry& entry) const {
-    if (entry.source == kHit && in_pool(entry.index)) from_pool_.prefetch(pool_base_ + entry.index);
+  void prefetch(int64_t r) const {
+    const PlanEntry entry = p_.plan[r];
+    if (entry.source != kHit || !in_pool(entry.index)) return;
+    from_pool_.prefetch(pool_base_ + entry.index);
+    from_pool_.prefetch_target(r);
   }
   bool copy_pool(int64_t r, int32_t index) const {
     if (!in_pool(index)) {
