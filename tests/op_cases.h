@@ -113,7 +113,7 @@ class OpWorld {
   std::vector<ops::InstallRecord> records;
   std::vector<RowLocation> locations;
   std::vector<int64_t> plan_counts, install_counts, fetched_rows;
-  std::vector<int32_t> slot_of_token, token_of_slot, cursor, block_table;
+  std::vector<int32_t> slot_of_token, token_of_slot, slot_state, generation, cursor, block_table;
   std::vector<int32_t> spill_first, spill_count, spill_base, spill_origin, spill_rows;
 
  private:

@@ -59,6 +59,9 @@ OpWorld::OpWorld(const OpGeometry& g, const OpSet& ops)
   slot_of_token.resize(slots * product({g.id_range}));
   token_of_slot.resize(slots * product({g.num_sets, g.num_ways}));
   cursor.resize(slots * product({g.num_sets}));
+  slot_state.resize(token_of_slot.size());
+  generation.assign(slots, 1);
+  poison(slot_state);
   poison(slot_of_token);
   poison(token_of_slot);
   poison(cursor);
@@ -195,7 +198,7 @@ void OpWorld::run_step(const OpStep& step) {
 ops::GroupState OpWorld::state() const {
   auto& self = const_cast<OpWorld&>(*this);
   return {self.slot_of_token.data(), self.token_of_slot.data(), self.cursor.data(), geometry_.num_cache_slots,
-          geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0};
+          geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0, self.slot_state.data(), self.generation.data()};
 }
 
 ops::DecodeBatch OpWorld::batch() {
@@ -291,6 +294,7 @@ std::vector<Region> OpWorld::regions() {
   add("unique_misses", unique_misses), add("num_unique_misses", num_unique_misses), add("status", status);
   add("records", records), add("locations", locations), add("plan_counts", plan_counts);
   add("install_counts", install_counts), add("fetched_rows", fetched_rows), add("slot_of_token", slot_of_token);
+  add("slot_state", slot_state), add("generation", generation);
   add("token_of_slot", token_of_slot), add("cursor", cursor), add("block_table", block_table);
   add("spill_first", spill_first), add("spill_count", spill_count), add("spill_base", spill_base);
   add("spill_origin", spill_origin), add("spill_rows", spill_rows), add("pool", pool_.bytes());
@@ -319,6 +323,10 @@ std::vector<std::string> OpWorld::integrity() const {
     }
     for (int32_t at = 0; at < pool_size; ++at) {
       const int32_t id = tokens[at];
+      const int32_t state = slot_state[static_cast<size_t>(slot * pool_size + at)];
+      if (state != (id == -1 ? 0 : generation[static_cast<size_t>(slot)])) {
+        problems.push_back(fmt::format("cache slot {}: slot {} with token {} has state {}", slot, at, id, state));
+      }
       if (id == -1) continue;
       if (id < 0 || id >= geometry_.id_range || slots[id] != at) {
         problems.push_back(fmt::format("cache slot {}: slot {} holds token {}, which maps elsewhere", slot, at, id));

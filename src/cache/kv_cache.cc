@@ -64,6 +64,7 @@ struct KvCache::DeviceLayout {
     for (auto& group : c.groups_) {
       group.state.slot_of_token = a.array<int32_t>(slots * c.id_range_, "slot_of_token of a group");
       group.state.token_of_slot = a.array<int32_t>(slots * c.pool_.pool_size, "token_of_slot of a group");
+      group.state.slot_state = a.array<int32_t>(slots * c.pool_.pool_size, "slot states of a group");
       group.state.cursor = a.array<int32_t>(slots * c.pool_.num_sets, "cursors of a group");
       group.plan = a.array<ops::PlanEntry>(entries, "plan of a group");
       group.valid_len = a.array<int32_t>(slots, "valid_len of a group");
@@ -190,7 +191,7 @@ KvCache::~KvCache() {
 void KvCache::allocate_host_lists() {
   const auto& o = options_;
   const auto slots = static_cast<size_t>(o.max_cache_slots), rows = static_cast<size_t>(max_rows_);
-  for (auto* list : {&decode_slot_, &decode_len_, &decode_spilled_, &slot_blocks_, &status_, &spilled_len_, &written_len_, &reset_slots_}) {
+  for (auto* list : {&generation_, &decode_slot_, &decode_len_, &decode_spilled_, &slot_blocks_, &status_, &spilled_len_, &written_len_, &reset_slots_}) {
     list->assign(slots, 0);
   }
   for (auto* table : {&device_table_, &host_table_}) table->assign(slots * static_cast<size_t>(max_blocks_), 0);
@@ -247,6 +248,7 @@ void KvCache::allocate_device() {
   device_blocks_ = std::make_unique<BlockPool>(static_cast<int32_t>(blocks));
   for (auto& group : groups_) {
     group.state.num_cache_slots = o.max_cache_slots;
+    group.state.generation = generation_.data();
     group.state.id_range = id_range_;
     group.state.num_sets = pool_.num_sets;
     group.state.num_ways = pool_.num_ways;
@@ -307,6 +309,7 @@ int32_t KvCache::open(int64_t num_tokens) {
   device_blocks_->take(slot_blocks_[s], device_table_.data() + row);
   if (host_blocks_) host_blocks_->take(slot_blocks_[s], host_table_.data() + row);
   status_[s] = 0;
+  generation_[s] = generation_[s] == INT32_MAX ? 1 : generation_[s] + 1;
   spilled_len_[s] = written_len_[s] = 0;
   for (auto& group : groups_) {
     std::fill_n(group.plan_counts.begin() + slot * 4, 4, 0);

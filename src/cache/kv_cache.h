@@ -271,6 +271,7 @@ class KvCache {
   int32_t num_resets_ = 0;
   std::vector<int32_t> pending_resets_;
   std::vector<int32_t> status_;       // [slots]
+  std::vector<int32_t> generation_;   // [slots] requests that have had the slot, this one included
   std::vector<int32_t> spilled_len_;  // [slots]
   std::vector<int32_t> written_len_;  // [slots]
 

@@ -106,6 +106,8 @@ void declare_plan(const PlanParams& p, AccessList& list) {
     if (slot < 0) continue;
     declare_part(list, p.topk_indices, b * entries, entries, Mode::kRead);
     declare_part(list, p.state.slot_of_token, slot * p.state.id_range, p.state.id_range, Mode::kRead);
+    declare_part(list, p.state.slot_state, slot * p.state.pool_size(), p.state.pool_size(), Mode::kRead);
+    declare_part(list, p.state.generation, slot, 1, Mode::kRead);
     declare_part(list, p.plan, b * entries, entries, Mode::kWrite);
     declare_part(list, p.valid_len, static_cast<int64_t>(b) * p.batch.q_len, p.batch.q_len, Mode::kWrite);
     declare_part(list, p.records, b * entries, entries, Mode::kWrite);
@@ -157,6 +159,8 @@ void declare_install(const InstallParams& p, AccessList& list) {
     if (p.metadata_update == 0) continue;
     declare_part(list, state.slot_of_token, slot * state.id_range, state.id_range, Mode::kWrite);
     declare_part(list, state.token_of_slot, slot * state.pool_size(), state.pool_size(), Mode::kWrite);
+    declare_part(list, state.slot_state, slot * state.pool_size(), state.pool_size(), Mode::kWrite);
+    declare_part(list, state.generation, slot, 1, Mode::kRead);
     declare_part(list, p.counts, slot * 3, 3, Mode::kWrite);
   }
 }
@@ -171,6 +175,7 @@ void declare_reset(const ResetParams& p, AccessList& list) {
     if (slot < 0 || slot >= state.num_cache_slots) continue;
     declare_part(list, state.slot_of_token, slot * state.id_range, state.id_range, Mode::kWrite);
     declare_part(list, state.token_of_slot, slot * state.pool_size(), state.pool_size(), Mode::kWrite);
+    declare_part(list, state.slot_state, slot * state.pool_size(), state.pool_size(), Mode::kWrite);
     declare_part(list, state.cursor, slot * state.num_sets, state.num_sets, Mode::kWrite);
   }
 }

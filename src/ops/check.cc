@@ -59,6 +59,8 @@ void check_state(std::string_view op, const GroupState& state) {
   policy::checked_kind(state.policy);
   check_pointer(op, "state.slot_of_token", state.slot_of_token);
   check_pointer(op, "state.token_of_slot", state.token_of_slot);
+  check_pointer(op, "state.slot_state", state.slot_state);
+  check_pointer(op, "state.generation", state.generation);
 }
 
 void check_store(std::string_view op, const RowStore* store, const int32_t* block_table, int32_t max_blocks,

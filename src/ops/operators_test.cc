@@ -48,6 +48,7 @@ TEST_P(Operators, PlanGivesEachEntryItsPublishedSource) {
   OpWorld world(geometry(8), ops());
   world.begin_step(step(10, 6, {3, 4, 9, 8, 10, 7, -2, -1}));
   world.slot_of_token[512 + 4] = 5;
+  world.slot_state[64 + 5] = world.generation[1];
   run(world, "plan");
   // Final bound 8, own position 9.
   EXPECT_EQ(flat(world.plan), (std::vector<int32_t>{2, 3, 1, 5, 3, 9, 2, 8, 4, 10, 2, 7, 5, -2, 0, -1}));
@@ -120,6 +121,19 @@ TEST_P(Operators, ServeZeroesDamagedPlanEntriesAndFailsTheRequest) {
     EXPECT_EQ(read_row(world.selection(0), 0), std::vector<std::byte>(24)) << entry.source << " " << entry.index;
     EXPECT_EQ(world.status[1] != 0, entry.source != 9);
     EXPECT_EQ(world.locations[0].place, Place::kNone);
+  }
+}
+
+TEST_P(Operators, OnlySlotsThatAreValidInTheRequestsGenerationAreHit) {
+  for (const auto& [state, is_hit] : {std::pair{7, true}, {-7, false}, {6, false}, {0, false}}) {
+    OpWorld world(geometry(8), ops());
+    world.begin_step(step(100, 99, std::vector<int32_t>(8, 5)));
+    world.generation[1] = 7;
+    world.slot_of_token[static_cast<size_t>(512 + 5)] = 16;
+    world.token_of_slot[64 + 16] = 5;
+    world.slot_state[64 + 16] = state;
+    run(world, "plan");
+    EXPECT_EQ(world.plan[0].source, static_cast<int32_t>(is_hit ? Source::kHit : Source::kMiss)) << state;
   }
 }
 

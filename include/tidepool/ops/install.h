@@ -3,7 +3,8 @@
 // For each batch row, over its records in order (published DsaInstall): a record whose position >= id_range, or set, query
 // or place is out of range, or whose position was already seen in this step, is dropped; otherwise way = cursor of the set
 // (policy), slot = set * num_ways + way, the selection row (b * q_len + query) * topk + place is copied to pool row
-// cache_slot * pool_size + slot. With metadata_update: the old token of the slot is unmapped, the new one mapped, the
+// cache_slot * pool_size + slot. With metadata_update: the old token of the slot is unmapped and the slot
+// reserved before its row is overwritten, then the new token is mapped and the slot valid, and the
 // cursor moves in the group state. Without: every layer replays the same walk on a private copy of the cursors.
 // More than num_ways misses in one set wrap: the last writer wins in rows and metadata alike.
 // A request whose status word is not kOk installs nothing. Metadata rows outside the walk are not touched.

@@ -6,7 +6,7 @@
 //   after a negative id of the same list          -> kNone  (-1)
 //   the first negative id                          -> kStop  (the id)
 //   C <= 0, or V < 0, or id > V                    -> kFuture (id)
-//   id <= A and slot_of_token[id] is a slot        -> kHit   (slot)
+//   id <= A and slot_of_token[id] is a valid slot  -> kHit   (slot)      (valid: plan_format.h)
 //   id > A                                         -> kWindow (id)
 //   else                                           -> kMiss  (id), install record
 // An id >= id_range cannot hit; where it is classed a miss it sets the request's status to kBadPosition (its record stands,

@@ -51,6 +51,10 @@ inline RequestStatus load_status(const int32_t* word) {
 
 // Replacement state of one layer group, for all cache slots. The pool's rows themselves are per layer.
 // Invariant after each commit: slot_of_token[s][p] == i >= 0 if and only if token_of_slot[s][i] == p.
+//
+// A pool slot is empty (state 0), reserved (-g: its old token is unmapped, its row is being overwritten) or valid (g), g the
+// generation of the request it belongs to. Only a slot that is valid in the generation its cache slot has now can be hit:
+// whatever a late or left-out operation of an earlier request leaves behind is not served to the next.
 struct GroupState {
   int32_t* slot_of_token = nullptr;  // [num_cache_slots, id_range], -1: not pooled
   int32_t* token_of_slot = nullptr;  // [num_cache_slots, num_sets * num_ways], -1: empty
@@ -60,6 +64,8 @@ struct GroupState {
   int32_t num_sets = 0;  // a power of two
   int32_t num_ways = 16;
   int32_t policy = 0;    // policy::Kind
+  int32_t* slot_state = nullptr;        // [num_cache_slots, num_sets * num_ways]
+  const int32_t* generation = nullptr;  // [num_cache_slots] > 0, of the request that has the cache slot; the host writes it
   constexpr int32_t pool_size() const { return num_sets * num_ways; }
 };
 

@@ -29,6 +29,8 @@ class Walk {
         copy_(p.cursor_copy + static_cast<int64_t>(b) * p.state.num_sets),
         slot_of_token_(p.state.slot_of_token + slot * p.state.id_range),
         token_of_slot_(p.state.token_of_slot + pool_base_),
+        slot_state_(p.state.slot_state + pool_base_),
+        generation_(p.state.generation[slot]),
         counts_(p.counts + 3 * slot) {}
 
   template <bool kUpdate>
@@ -51,6 +53,7 @@ class Walk {
       const int32_t way = Policy::choose_way(set);
       if (way == policy::kNoVictim) continue;
       const int32_t at = record.set * num_ways + way;
+      if (kUpdate) reserve(at);
       copier_.copy(pool_base_ + at, selection_row(record));
       if (kUpdate) {
         commit(at, record.position);
@@ -80,14 +83,19 @@ class Walk {
   int64_t selection_row(const InstallRecord& record) const {
     return selection_base_ + static_cast<int64_t>(record.query) * p_.topk + record.place;
   }
-  void commit(int32_t at, int32_t position) {
+  void reserve(int32_t at) {
     const int32_t old = token_of_slot_[at];
     if (below(old, p_.state.id_range)) {
       slot_of_token_[old] = -1;
       ++counts_[1];
     }
+    token_of_slot_[at] = -1;
+    slot_state_[at] = -generation_;
+  }
+  void commit(int32_t at, int32_t position) {
     token_of_slot_[at] = position;
     slot_of_token_[position] = at;
+    slot_state_[at] = generation_;
     ++counts_[0];
   }
 
@@ -98,7 +106,8 @@ class Walk {
   int64_t num_records_;
   uint32_t* seen_;
   int64_t pool_base_;
-  int32_t *cursors_, *copy_, *slot_of_token_, *token_of_slot_;
+  int32_t *cursors_, *copy_, *slot_of_token_, *token_of_slot_, *slot_state_;
+  int32_t generation_;
   int64_t* counts_;
 };
 

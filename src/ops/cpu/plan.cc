@@ -49,6 +49,8 @@ void plan_query(const PlanParams& p, int32_t b, int64_t slot, int32_t q, RowPlan
   const int32_t* ids = p.topk_indices + list * p.topk;
   PlanEntry* plan = p.plan + list * p.topk;
   const int32_t* slot_of_token = p.state.slot_of_token + slot * p.state.id_range;
+  const int32_t* slot_state = p.state.slot_state + slot * p.state.pool_size();
+  const int32_t generation = p.state.generation[slot];
   const int32_t id_range = p.state.id_range, pool_size = p.state.pool_size(), num_sets = p.state.num_sets;
   const int32_t lookup_end = static_cast<int32_t>(std::min<int64_t>(int64_t{newest_final} + 1, id_range));
 
@@ -70,7 +72,7 @@ void plan_query(const PlanParams& p, int32_t b, int64_t slot, int32_t q, RowPlan
       continue;
     }
     const int32_t pooled_at = id < lookup_end ? slot_of_token[id] : -1;
-    if (pooled_at >= 0 && pooled_at < pool_size) {
+    if (pooled_at >= 0 && pooled_at < pool_size && slot_state[pooled_at] == generation) {
       plan[i] = make_entry(Source::kHit, pooled_at);
       ++row.hits;
       continue;

@@ -15,6 +15,7 @@ void run(const ResetParams& p, int32_t piece, int32_t) {
   if (slot < 0 || slot >= state.num_cache_slots) return;
   std::fill_n(state.slot_of_token + slot * state.id_range, state.id_range, -1);
   std::fill_n(state.token_of_slot + slot * state.pool_size(), state.pool_size(), -1);
+  std::fill_n(state.slot_state + slot * state.pool_size(), state.pool_size(), 0);
   std::fill_n(state.cursor + slot * state.num_sets, state.num_sets, 0);
 }
 

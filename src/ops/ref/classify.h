@@ -15,7 +15,10 @@ inline PlanEntry classify(const GroupState& state, int64_t slot, int32_t seq_len
   if (seq_len <= 0 || visible < 0 || id > visible) return entry(Source::kFuture, id);
   if (id <= newest_final && id < state.id_range) {
     const int32_t pooled_at = state.slot_of_token[slot * state.id_range + id];
-    if (pooled_at >= 0 && pooled_at < state.pool_size()) return entry(Source::kHit, pooled_at);
+    if (pooled_at >= 0 && pooled_at < state.pool_size() &&
+        state.slot_state[slot * state.pool_size() + pooled_at] == state.generation[slot]) {
+      return entry(Source::kHit, pooled_at);
+    }
   }
   return entry(id > newest_final ? Source::kWindow : Source::kMiss, id);
 }

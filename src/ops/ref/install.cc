@@ -16,16 +16,21 @@ bool in_range(const InstallParams& p, const InstallRecord& record) {
          record.place < p.topk;
 }
 
-// The token of pool slot `at` becomes `position`. Returns whether another row was there.
-bool commit(const GroupState& state, int64_t cache_slot, int32_t at, int32_t position) {
-  int32_t* slot_of_token = state.slot_of_token + cache_slot * state.id_range;
-  int32_t* token_of_slot = state.token_of_slot + cache_slot * state.pool_size();
-  const int32_t old = token_of_slot[at];
-  const bool evicts = old >= 0 && old < state.id_range;
-  if (evicts) slot_of_token[old] = -1;
-  token_of_slot[at] = position;
-  slot_of_token[position] = at;
+// Pool slot `at` gives up its token before its row is overwritten. Returns whether a row was there.
+bool reserve(const GroupState& state, int64_t cache_slot, int32_t at) {
+  int32_t& token = state.token_of_slot[cache_slot * state.pool_size() + at];
+  const bool evicts = token >= 0 && token < state.id_range;
+  if (evicts) state.slot_of_token[cache_slot * state.id_range + token] = -1;
+  token = -1;
+  state.slot_state[cache_slot * state.pool_size() + at] = -state.generation[cache_slot];
   return evicts;
+}
+
+// The row of pool slot `at` is that of `position` now.
+void commit(const GroupState& state, int64_t cache_slot, int32_t at, int32_t position) {
+  state.token_of_slot[cache_slot * state.pool_size() + at] = position;
+  state.slot_of_token[cache_slot * state.id_range + position] = at;
+  state.slot_state[cache_slot * state.pool_size() + at] = state.generation[cache_slot];
 }
 
 template <typename Policy>
@@ -54,11 +59,12 @@ void walk(const InstallParams& p, int32_t b, int64_t slot) {
     const int32_t way = Policy::choose_way(set);
     if (way == policy::kNoVictim) continue;
     const int32_t at = record.set * state.num_ways + way;
+    if (update) counts[1] += reserve(state, slot, at) ? 1 : 0;
     RowCopier(p.pool, p.selection)
         .copy(slot * state.pool_size() + at, b * entries + static_cast<int64_t>(record.query) * p.topk + record.place);
     if (!update) continue;
     counts[0] += 1;
-    counts[1] += commit(state, slot, at, record.position) ? 1 : 0;
+    commit(state, slot, at, record.position);
     counts[2] += ++installs_of_set[record.set] > state.num_ways ? 1 : 0;
   }
   for (int64_t i = 0; i < num_records; ++i) {
