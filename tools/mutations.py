@@ -108,8 +108,14 @@ plant("window", "ring_overwritten_before_the_spill", "nothing bounds how far spi
        "(void)row;"))
 
 # --- install ---
+plant("install", "slot_of_an_earlier_generation_is_hit", "what an earlier request left in a slot counts as this one's",
+      (CLASSIFY, "state.slot_state[slot * state.pool_size() + pooled_at] == state.generation[slot]", "true"),
+      (PLAN, "pooled_at < pool_size && slot_state[pooled_at] == generation", "pooled_at < pool_size"))
+plant("install", "slot_stays_reserved", "an installed row is never valid",
+      (INSTALL_REF, "state.slot_state[cache_slot * state.pool_size() + at] = state.generation[cache_slot];", ""),
+      (INSTALL, "slot_state_[at] = generation_;", ""))
 plant("install", "evicted_token_stays_mapped", "the map still sends a token to a slot that holds another",
-      (INSTALL_REF, "if (evicts) slot_of_token[old] = -1;", ""),
+      (INSTALL_REF, "if (evicts) state.slot_of_token[cache_slot * state.id_range + token] = -1;", ""),
       (INSTALL, "slot_of_token_[old] = -1;", ""))
 plant("install", "repeated_record_installs_twice", "a position missed by two queries takes two ways",
       (INSTALL_REF, "    if ((seen[record.position / 32] & bit) != 0) continue;\n", ""),
@@ -247,11 +253,10 @@ plant("declarations", "write_row_forgets_the_rope", "write_row does not declare 
       (WRITE_ROW, "    list.write(planes.rope.row(p.dest[m].index), static_cast<size_t>(planes.rope.bytes));\n", ""))
 plant("declarations", "stage_locate_forgets_the_index", "stage_locate does not declare where positions were staged",
       (STAGE, "  list.read(t.index_of, static_cast<size_t>(t.id_range) * sizeof(int32_t));\n", ""))
-plant("declarations", "stage_fetch_forgets_the_staging_rows", "stage_fetch does not declare the rows it fills",
-      (STAGE, "      list.write(plane.row(p.chunk_capacity + i), static_cast<size_t>(plane.bytes));",
-       "      (void)i, (void)plane;"))
-
-# --- staging ---
+plant("declarations", "stage_fetch_forgets_the_staging_rows", "fetched rows land where nobody declared",
+      (STAGE, "declare_rows(list, p.staging, p.chunk_capacity, p.stage_capacity, Mode::kWrite);", ""))
+plant("declarations", "stage_fetch_forgets_the_records", "a chunk's spill and the next chunk's fetch look unrelated",
+      (STAGE, "p.max_blocks, p.block_size, 0, p.chunk[1], Mode::kRead);", "p.max_blocks, p.block_size, 0, 0, Mode::kRead);"))
 plant("staging", "locations_from_the_tile_before", "stage_locate runs before the map of its tile is made",
       (STEP, "    executor_.push(kMainStream, ops::stage_list(), ops::StageListParams{t});\n"
              "    executor_.push(kMainStream, ops::stage_locate(), ops::StageLocateParams{t});\n",

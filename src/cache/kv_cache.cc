@@ -184,7 +184,7 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
 }
 
 KvCache::~KvCache() {
-  executor_.synchronize_all();
+  executor_.drain();
   store_.reset();  // a store may still hold requests of a step that was given up; their lists and rows are members here
 }
 

@@ -321,6 +321,9 @@ void KvCache::stage(int32_t layer_id, const Tile& tile) {
   const auto& layer = layers_[static_cast<size_t>(layer_id)];
   ops::StageFetchParams p;
   p.chunk = chunk_.data();
+  p.block_table = host_table_.data();
+  p.max_blocks = max_blocks_;
+  p.block_size = options_.block_size;
   p.copies = tile_copies_[static_cast<size_t>(tile.index)];
   p.num_copies = tile_num_copies_ + tile.index;
   p.store = store_.get();

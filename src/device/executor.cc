@@ -98,6 +98,8 @@ Executor::Executor(const ExecutorOptions& options) {
 
 Executor::~Executor() { impl_->drain(); }
 
+void Executor::drain() noexcept { impl_->drain(); }
+
 void Executor::push_bytes(StreamId stream, const OpType& type, const void* params, size_t bytes, Event* done) {
   check_stream(stream);
   tidepool_check(bytes == static_cast<size_t>(type.params_bytes) && bytes <= kMaxParamsBytes,

@@ -117,6 +117,8 @@ class Executor {
   void synchronize(StreamId stream);
   void synchronize(Event& event);
   void synchronize_all();
+  // As synchronize_all for destructors: streams that are stuck are left as they are. Does not throw.
+  void drain() noexcept;
   // True when the last enqueued record of the event is complete. Runs nothing. A true answer orders what the host
   // pushes next behind it.
   bool query(Event& event);

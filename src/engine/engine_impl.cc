@@ -71,7 +71,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
 }
 
 EngineImpl::~EngineImpl() {
-  executor_->synchronize_all();
+  executor_->drain();
   model_.reset();
   cache_.reset();
 }

@@ -104,7 +104,7 @@ DsaModel::DsaModel(const Config& config, const Weights& weights, const ModelLimi
   logits_host_.assign(static_cast<size_t>(limits.max_logit_rows) * static_cast<size_t>(config.vocab_size), 0.0f);
 }
 
-DsaModel::~DsaModel() { executor_.synchronize_all(); }
+DsaModel::~DsaModel() { executor_.drain(); }
 
 void DsaModel::begin_step(const cache::StepRows& rows, const StepTokens& tokens) {
   const auto num_decode = static_cast<int32_t>(rows.decode.size());

@@ -11,8 +11,6 @@ namespace {
 
 using device::AccessList;
 
-enum class Mode { kRead, kWrite };
-
 void declare_bytes(AccessList& list, const void* base, int64_t bytes, Mode mode) {
   if (bytes <= 0) return;
   if (mode == Mode::kWrite) {
@@ -38,6 +36,8 @@ void declare_plane(AccessList& list, const RowPlane& plane, int64_t first, int64
   for (int64_t i = first; i < first + count; ++i) declare_bytes(list, plane.row(i), plane.bytes, mode);
 }
 
+}  // namespace
+
 void declare_rows(AccessList& list, const RowPlanes& planes, int64_t first, int64_t count, Mode mode) {
   if (is_joint(planes)) {
     declare_plane(list, {planes.latent.base, planes.latent.stride, planes.latent.bytes + planes.rope.bytes}, first,
@@ -47,6 +47,8 @@ void declare_rows(AccessList& list, const RowPlanes& planes, int64_t first, int6
   declare_plane(list, planes.latent, first, count, mode);
   declare_plane(list, planes.rope, first, count, mode);
 }
+
+namespace {
 
 // Rows base + (p - origin) % rows of positions p in [begin, end).
 void declare_ring(AccessList& list, const RowPlanes& planes, int64_t base, int64_t origin, int64_t rows, int64_t begin,
@@ -62,7 +64,8 @@ void declare_ring(AccessList& list, const RowPlanes& planes, int64_t base, int64
   declare_rows(list, planes, base, end - begin - before_wrap, mode);
 }
 
-// The store records of one request's positions [begin, end), block by block.
+}  // namespace
+
 void declare_records(AccessList& list, const RowStore& store, int32_t group, int32_t layer_in_group,
                      const int32_t* blocks, int32_t max_blocks, int32_t block_size, int64_t begin, int64_t end,
                      Mode mode) {
@@ -86,6 +89,8 @@ void declare_records(AccessList& list, const RowStore& store, int32_t group, int
     at = stop;
   }
 }
+
+namespace {
 
 void declare_batch(AccessList& list, const DecodeBatch& batch) {
   declare_part(list, batch.num_rows, 0, 1, Mode::kRead);

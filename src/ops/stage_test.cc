@@ -79,6 +79,9 @@ class Stage : public ::testing::Test {
   }
   StageFetchParams fetch(int32_t layer) {
     return {.chunk = chunk_,
+            .block_table = blocks_.data(),
+            .max_blocks = kMaxBlocks,
+            .block_size = kBlockSize,
             .copies = copies_.data(),
             .num_copies = &num_copies_,
             .store = &store_,
@@ -205,6 +208,14 @@ TEST_F(Stage, declares_what_it_reads_and_writes_and_no_row_of_the_chunk) {
   EXPECT_FALSE(covers(locate, locations_.data(), sizeof(RowLocation), true));
   EXPECT_TRUE(covers(fetched, copies_.data(), 200 * sizeof(RowCopy), false));
   EXPECT_TRUE(covers(fetched, &num_copies_, 4, false));
+  // Every record before the chunk, none of the chunk's own: its spill may be on its way.
+  int64_t records = 0;
+  for (const auto& range : fetched.ranges()) {
+    if (range.space != store_.resource(1, 0)) continue;
+    EXPECT_FALSE(range.write);
+    records += static_cast<int64_t>(range.end - range.begin);
+  }
+  EXPECT_EQ(records, chunk_[1]);
   const RowPlanes planes = staging_.planes(0);
   for (const RowPlane& plane : {planes.latent, planes.rope}) {
     const auto bytes = static_cast<size_t>(plane.bytes);

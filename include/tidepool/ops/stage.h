@@ -40,6 +40,9 @@ const device::OpType& stage_locate();    // one piece per row; after stage_list
 
 struct StageFetchParams {
   const int32_t* chunk = nullptr;        // [3]
+  const int32_t* block_table = nullptr;  // [num_cache_slots, max_blocks], for declare()
+  int32_t max_blocks = 0;
+  int32_t block_size = 0;
   const RowCopy* copies = nullptr;
   const int32_t* num_copies = nullptr;
   RowStore* store = nullptr;

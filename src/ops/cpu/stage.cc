@@ -4,6 +4,8 @@
 #include <atomic>
 #include <bit>
 
+#include "ops/accesses.h"
+
 namespace tidepool::ops {
 namespace {
 
@@ -34,7 +36,7 @@ void run_list(const StageListParams& p, int32_t, int32_t) {
     for (uint64_t bits = t.seen[word]; bits != 0; bits &= bits - 1) {
       const int32_t position = word * 64 + std::countr_zero(bits);
       if (count == t.stage_capacity) {  // tiles are sized so that this cannot happen; never write past the buffer
-        t.status[slot] = static_cast<int32_t>(RequestStatus::kBadPosition);
+        set_status(&t.status[slot], RequestStatus::kBadPosition);
         continue;
       }
       t.copies[count] = {record_of(t.block_table, t.max_blocks, t.block_size, slot, position),
@@ -112,16 +114,16 @@ void run_fetch(const StageFetchParams& p, int32_t piece, int32_t) {
   p.store->fetch(transfer, *p.done);
 }
 
-// The list is made by an earlier operation of the same step, so what is declared is all it can name: the whole stage
-// part, and every record of the layer below the first position of the chunk (the store's own range is not known here).
+// The list is made by an earlier operation of the same step, so what is declared is all it can name: the whole stage part,
+// and every record of the layer before the chunk. Status words are not declared (plan_format.h).
 void declare_fetch(const StageFetchParams& p, AccessList& list) {
   list.read(p.copies, static_cast<size_t>(p.stage_capacity) * sizeof(RowCopy));
   list.read(p.num_copies, sizeof(int32_t));
-  for (const RowPlane& plane : {p.staging.latent, p.staging.rope}) {
-    for (int32_t i = 0; i < p.stage_capacity; ++i)
-      list.write(plane.row(p.chunk_capacity + i), static_cast<size_t>(plane.bytes));
+  declare_rows(list, p.staging, p.chunk_capacity, p.stage_capacity, Mode::kWrite);
+  if (p.chunk[0] >= 0) {
+    declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + static_cast<int64_t>(p.chunk[0]) * p.max_blocks,
+                    p.max_blocks, p.block_size, 0, p.chunk[1], Mode::kRead);
   }
-  list.write(p.status + p.chunk[0], sizeof(int32_t));
   list.write(p.fetched_rows, sizeof(int64_t));
 }
 
