@@ -67,10 +67,12 @@ class Comparison {
   void tokens() {
     if (c_.generated_ids != e_.generated_ids) found_.push_back("generated_ids differ");
     const size_t total = e_.input_ids.size() + e_.generated_ids.size();
-    if (c_.rows.size() != total) found_.push_back(fmt::format("{} rows were computed, {} expected", c_.rows.size(), total));
+    if (c_.rows.size() != total)
+      found_.push_back(fmt::format("{} rows were computed, {} expected", c_.rows.size(), total));
   }
   const RowRecord* at(int64_t position) const {
-    return position >= 0 && position < static_cast<int64_t>(c_.rows.size()) ? &c_.rows[static_cast<size_t>(position)] : nullptr;
+    return position >= 0 && position < static_cast<int64_t>(c_.rows.size()) ? &c_.rows[static_cast<size_t>(position)]
+                                                                            : nullptr;
   }
   // Tables hold the rows that end at position `end`.
   void logits(const char* name, const FloatTable& table, int64_t end) {
@@ -89,15 +91,19 @@ class Comparison {
       const RowRecord* row = at(end - table.rows + i);
       double norm = 0;
       for (int64_t j = 0; j < table.width; ++j) norm += static_cast<double>(table.row(i)[j]) * table.row(i)[j];
-      const float d = row == nullptr ? INFINITY : max_abs_difference(row->hidden.at(static_cast<size_t>(layer)).data(), table.row(i), table.width);
-      if (!(d <= t_.hidden * std::sqrt(norm))) found_.push_back(fmt::format("hidden.{} row {} is off by {}", layer, i, d));
+      const float d = row == nullptr ? INFINITY
+                                     : max_abs_difference(row->hidden.at(static_cast<size_t>(layer)).data(),
+                                                          table.row(i), table.width);
+      if (!(d <= t_.hidden * std::sqrt(norm)))
+        found_.push_back(fmt::format("hidden.{} row {} is off by {}", layer, i, d));
     }
   }
   void topk(int32_t layer, const IntTable& table) {
     const auto end = static_cast<int64_t>(c_.rows.size());
     const auto margins = e_.topk_margin.find(layer);
     for (int64_t i = 0; i < table.rows; ++i) {
-      if (margins != e_.topk_margin.end() && margins->second.values.at(static_cast<size_t>(i)) <= t_.exact_margin) continue;
+      if (margins != e_.topk_margin.end() && margins->second.values.at(static_cast<size_t>(i)) <= t_.exact_margin)
+        continue;
       const RowRecord* row = at(end - table.rows + i);
       if (row == nullptr || row->topk.at(static_cast<size_t>(layer)).empty()) {
         found_.push_back(fmt::format("topk.{} row {} was not computed", layer, i));
@@ -149,7 +155,8 @@ Expected Expected::read(const std::string& path) {
   for (const auto& [name, view] : file.tensors()) {
     const auto layer_of = [&](const char* prefix) { return std::stoi(name.substr(std::strlen(prefix))); };
     if (name.starts_with("hidden.")) e.hidden[layer_of("hidden.")] = floats(view);
-    if (name.starts_with("topk.")) e.topk[layer_of("topk.")] = {view.shape.at(0), width_of(view), convert<int32_t, int32_t>(view)};
+    if (name.starts_with("topk."))
+      e.topk[layer_of("topk.")] = {view.shape.at(0), width_of(view), convert<int32_t, int32_t>(view)};
     if (name.starts_with("topk_margin.")) e.topk_margin[layer_of("topk_margin.")] = floats(view);
   }
   return e;

@@ -1,4 +1,5 @@
-// Comparing the engine with reference results of other implementations: tests/golden/README.md says what the files hold.
+// Comparing the engine with reference results of other implementations: tests/golden/README.md says what the files
+// hold.
 #pragma once
 
 #include <functional>
@@ -46,8 +47,8 @@ Computed compute(const EngineOptions& options, const Expected& expected, const E
 
 struct Tolerance {
   float logits = 2e-4f;
-  float hidden = 2e-4f;       // of the row's norm
-  float exact_margin = 0;     // topk rows with a margin above must agree as sets; only used where margins are given
+  float hidden = 2e-4f;    // of the row's norm
+  float exact_margin = 0;  // topk rows with a margin above must agree as sets; only used where margins are given
 };
 // Every difference as a sentence; empty: the case passes.
 std::vector<std::string> differences(const Expected& expected, const Computed& computed, const Tolerance& tolerance);

@@ -59,9 +59,13 @@ void check_kind(const std::string& kind, int32_t pool_size) {
   }
 }
 
-TEST(GoldenModel, every_transformers_case_agrees_on_every_simd_target_with_and_without_offload) { check_kind("hf", 32); }
+TEST(GoldenModel, every_transformers_case_agrees_on_every_simd_target_with_and_without_offload) {
+  check_kind("hf", 32);
+}
 
-TEST(GoldenModel, the_trained_demo_model_agrees_on_a_long_text_on_every_simd_target_with_and_without_offload) { check_kind("demo", 512); }
+TEST(GoldenModel, the_trained_demo_model_agrees_on_a_long_text_on_every_simd_target_with_and_without_offload) {
+  check_kind("demo", 512);
+}
 
 TEST(GoldenModel, plain_loops_agree_with_every_transformers_case) {
   for (const auto& dir : golden_cases("hf")) {

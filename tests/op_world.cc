@@ -198,7 +198,8 @@ void OpWorld::run_step(const OpStep& step) {
 ops::GroupState OpWorld::state() const {
   auto& self = const_cast<OpWorld&>(*this);
   return {self.slot_of_token.data(), self.token_of_slot.data(), self.cursor.data(), geometry_.num_cache_slots,
-          geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0, self.slot_state.data(), self.generation.data()};
+          geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0,
+          self.slot_state.data(),    self.generation.data()};
 }
 
 ops::DecodeBatch OpWorld::batch() {

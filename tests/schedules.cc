@@ -16,7 +16,9 @@ constexpr int32_t kVocabulary = 256;
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}
-  int32_t between(int32_t low, int32_t high) { return low + static_cast<int32_t>(random_() % static_cast<uint64_t>(high - low + 1)); }
+  int32_t between(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
   bool chance(int32_t percent) { return between(1, 100) <= percent; }
   template <typename T>
   T one_of(std::initializer_list<T> values) {
@@ -56,7 +58,8 @@ class SameStepEvictions {
       const auto size = static_cast<size_t>(state.num_cache_slots) * static_cast<size_t>(state.pool_size());
       if (before_[g].size() == size) {
         for (const auto& [slot, index] : cache.hits_of_last_step(static_cast<int32_t>(g))) {
-          const size_t i = static_cast<size_t>(slot) * static_cast<size_t>(state.pool_size()) + static_cast<size_t>(index);
+          const size_t i =
+              static_cast<size_t>(slot) * static_cast<size_t>(state.pool_size()) + static_cast<size_t>(index);
           evicted += state.token_of_slot[i] != before_[g][i];
         }
       }
@@ -120,7 +123,8 @@ Logits run_schedule(const Schedule& schedule, Coverage& coverage, std::vector<st
   if (schedule.delayed_store) {
     hooks.decorate_store = [&](std::unique_ptr<ops::RowStore> store) -> std::unique_ptr<ops::RowStore> {
       inner = std::move(store);
-      auto made = std::make_unique<testing::DelayedRowStore>(*inner, testing::DelayOptions{schedule.seed, 40, 0, nullptr});
+      auto made =
+          std::make_unique<testing::DelayedRowStore>(*inner, testing::DelayOptions{schedule.seed, 40, 0, nullptr});
       delayed = made.get();
       return made;
     };
@@ -139,15 +143,18 @@ Logits run_schedule(const Schedule& schedule, Coverage& coverage, std::vector<st
     for (size_t i = 0; i < count; ++i) {
       const auto& r = schedule.requests[i];
       if (r.arrives_at_step == step) running[i].id = engine.submit(r.options).request;
-      const bool cancels = running[i].id >= 0 && !running[i].done && r.cancel_after_tokens >= 0 && running[i].tokens >= r.cancel_after_tokens;
+      const bool cancels = running[i].id >= 0 && !running[i].done && r.cancel_after_tokens >= 0 &&
+                           running[i].tokens >= r.cancel_after_tokens;
       if (cancels) engine.cancel(running[i].id);
     }
     engine.step(result);
     coverage.prompt_chunks += result.prefill_tokens > 0;
     coverage.mixed_steps += result.prefill_tokens > 0 && result.decode_tokens > 0;
-    if (result.decode_tokens > 0 && !schedule.engine.protect_memory) coverage.same_step_evictions += same_step.count_after_step();
+    if (result.decode_tokens > 0 && !schedule.engine.protect_memory)
+      coverage.same_step_evictions += same_step.count_after_step();
     for (auto& out : result.outputs) {
-      const auto i = static_cast<size_t>(std::find_if(running.begin(), running.end(), [&](auto& r) { return r.id == out.request; }) - running.begin());
+      const auto i = static_cast<size_t>(
+          std::find_if(running.begin(), running.end(), [&](auto& r) { return r.id == out.request; }) - running.begin());
       if (out.token >= 0) logits[i].push_back(std::move(out.logits));
       running[i].tokens += out.token >= 0;
       running[i].done = out.finish != FinishReason::kNone;
@@ -207,10 +214,12 @@ std::string first_difference(const Logits& off, const Logits& select, const Sche
   for (size_t i = 0; i < off.size(); ++i) {
     const bool cancelled = schedule.requests[i].cancel_after_tokens >= 0;
     if (!cancelled && off[i].size() != select[i].size()) {
-      return fmt::format("schedule {}: request {} has {} tokens, {} without offload", schedule.seed, i, select[i].size(), off[i].size());
+      return fmt::format("schedule {}: request {} has {} tokens, {} without offload", schedule.seed, i,
+                         select[i].size(), off[i].size());
     }
     for (size_t t = 0; t < std::min(off[i].size(), select[i].size()); ++t) {
-      if (off[i][t].size() != select[i][t].size() || std::memcmp(off[i][t].data(), select[i][t].data(), off[i][t].size() * sizeof(float)) != 0) {
+      if (off[i][t].size() != select[i][t].size() ||
+          std::memcmp(off[i][t].data(), select[i][t].data(), off[i][t].size() * sizeof(float)) != 0) {
         return fmt::format("schedule {}: request {} token {}: logits differ in bits", schedule.seed, i, t);
       }
     }
@@ -220,10 +229,12 @@ std::string first_difference(const Logits& off, const Logits& select, const Sche
 
 std::string Coverage::text() const {
   return fmt::format(
-      "{} schedules ({} with lists and pool smaller than the text), {} requests, {} cancelled, {} tokens; hit {}, miss {}, window {}, "
-      "unspilled {}, wrap {}, eviction {}, same-step eviction {}, slot reset {}, reordered copies {}, prompt chunks {}, mixed steps {}",
-      schedules, long_schedules, requests, cancelled, tokens, hits, misses, window, unspilled, wraps, evictions, same_step_evictions,
-      slot_resets, reordered, prompt_chunks, mixed_steps);
+      "{} schedules ({} with lists and pool smaller than the text), {} requests, {} cancelled, {} tokens; hit {}, miss "
+      "{}, window {}, "
+      "unspilled {}, wrap {}, eviction {}, same-step eviction {}, slot reset {}, reordered copies {}, prompt chunks "
+      "{}, mixed steps {}",
+      schedules, long_schedules, requests, cancelled, tokens, hits, misses, window, unspilled, wraps, evictions,
+      same_step_evictions, slot_resets, reordered, prompt_chunks, mixed_steps);
 }
 
 }  // namespace tidepool::test

@@ -12,7 +12,9 @@ namespace {
 class TemporaryModel {
  public:
   explicit TemporaryModel(const char* preset) {
-    path_ = (std::filesystem::temp_directory_path() / ("tidepool-" + std::string(preset) + "-" + std::to_string(getpid()))).string();
+    path_ =
+        (std::filesystem::temp_directory_path() / ("tidepool-" + std::string(preset) + "-" + std::to_string(getpid())))
+            .string();
     MakeModelOptions options;
     options.preset = preset;
     options.out = path_;

@@ -34,8 +34,9 @@ TEST(Transparency, random_schedules_give_the_same_logits_with_and_without_offloa
   }
   std::printf("%s\n", coverage.text().c_str());
   EXPECT_GE(coverage.long_schedules * 100, coverage.schedules * 80);
-  for (int64_t count : {coverage.hits, coverage.misses, coverage.window, coverage.unspilled, coverage.wraps, coverage.evictions,
-                        coverage.same_step_evictions, coverage.slot_resets, coverage.reordered, coverage.mixed_steps, coverage.cancelled}) {
+  for (int64_t count : {coverage.hits, coverage.misses, coverage.window, coverage.unspilled, coverage.wraps,
+                        coverage.evictions, coverage.same_step_evictions, coverage.slot_resets, coverage.reordered,
+                        coverage.mixed_steps, coverage.cancelled}) {
     EXPECT_GT(count, 0);
   }
 }

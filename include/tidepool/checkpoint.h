@@ -15,19 +15,20 @@ namespace tidepool {
 struct CheckpointInfo {
   std::string architecture;
   int32_t num_layers = 0;
-  std::vector<std::string> indexer_types;          // "full" / "shared" per layer
+  std::vector<std::string> indexer_types;  // "full" / "shared" per layer
   std::vector<std::vector<int32_t>> layer_groups;
-  int64_t parameters = 0;                          // MTP included, router biases not
-  int64_t weight_bytes = 0;                        // tensor bytes in the files
-  int64_t row_bytes = 0;                           // one cache row, bf16
-  int64_t kv_bytes_per_token = 0;                  // all layers, without MTP
-  int64_t index_key_bytes_per_token = 0;           // full layers
+  int64_t parameters = 0;                 // MTP included, router biases not
+  int64_t weight_bytes = 0;               // tensor bytes in the files
+  int64_t row_bytes = 0;                  // one cache row, bf16
+  int64_t kv_bytes_per_token = 0;         // all layers, without MTP
+  int64_t index_key_bytes_per_token = 0;  // full layers
   int32_t mtp_layers = 0;
-  std::string quantization;                        // "none", or "fp8" when a matrix is stored so
+  std::string quantization;  // "none", or "fp8" when a matrix is stored so
   int64_t vocab_size = 0, hidden_size = 0, index_topk = 0, max_position = 0;
 };
 
-// Reads config.json and the headers of the safetensors files; checks every tensor's presence and shape, reads no weight.
+// Reads config.json and the headers of the safetensors files; checks every tensor's presence and shape, reads no
+// weight.
 CheckpointInfo describe_checkpoint(const std::string& directory);
 
 // The names that MakeModelOptions::preset may have.
@@ -38,8 +39,8 @@ struct MakeModelOptions {
   std::string config_path;  // a config.json
   std::string out;          // directory to make; must not exist or be empty; has this name only when complete
   uint64_t seed = 0;
-  bool sparse = false;      // headers and holes only
-  int num_threads = 0;      // 0: all
+  bool sparse = false;  // headers and holes only
+  int num_threads = 0;  // 0: all
   // Called now and then on the calling thread. What it throws ends the work, leaving nothing behind.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress;
 };

@@ -13,12 +13,16 @@ enum class DType : int32_t { kF32 = 0, kBF16 = 1, kF16 = 2, kF8E4M3 = 3, kI32 = 
 
 constexpr size_t dtype_bytes(DType t) {
   switch (t) {
-    case DType::kI64: return 8;
+    case DType::kI64:
+      return 8;
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
-    default: return 1;
+    case DType::kF16:
+      return 2;
+    default:
+      return 1;
   }
 }
 

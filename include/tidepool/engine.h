@@ -13,7 +13,8 @@
 //
 // Output is bit-identical for every route, pool size, batch, chunk size and thread count (per SIMD target).
 // Thread safety: one thread per Engine; two engines can live in one process.
-// Errors (before memory is taken, where more is needed than the machine has too): tidepool::Error for broken contracts (bad options, bad checkpoint, ids outside the vocabulary).
+// Errors (before memory is taken, where more is needed than the machine has too): tidepool::Error for broken contracts
+// (bad options, bad checkpoint, ids outside the vocabulary).
 #pragma once
 
 #include <cstdint>
@@ -34,41 +35,41 @@ enum class OffloadRoute { kOff, kSelect };  // gather and direct: not available 
 inline constexpr int32_t kMaxThreads = 1024, kMaxNumSeqs = 4096, kMaxNumBatchedTokens = 65536;
 
 struct EngineOptions {
-  std::string model;                   // a Hugging Face checkpoint directory
-  DType kv_dtype = DType::kBF16;       // of cache rows and index keys: kBF16 or kF32. Activations are fp32 either way.
-  int num_threads = 0;                 // 0: all the process may use
-  int32_t max_model_len = 0;           // tokens of one request, prompt and output; 0: the model's maximum
-  int32_t max_num_seqs = 1;            // requests that run at once (cache slots)
+  std::string model;              // a Hugging Face checkpoint directory
+  DType kv_dtype = DType::kBF16;  // of cache rows and index keys: kBF16 or kF32. Activations are fp32 either way.
+  int num_threads = 0;            // 0: all the process may use
+  int32_t max_model_len = 0;      // tokens of one request, prompt and output; 0: the model's maximum
+  int32_t max_num_seqs = 1;       // requests that run at once (cache slots)
   int32_t max_num_batched_tokens = 512;  // rows of one step, decode rows and prompt chunk together
-  int32_t block_size = 128;            // tokens per block: 128 or 256
+  int32_t block_size = 128;              // tokens per block: 128 or 256
   OffloadRoute route = OffloadRoute::kOff;
-  int32_t pool_size = 8192;            // rows per request and layer (select)
+  int32_t pool_size = 8192;  // rows per request and layer (select)
   int32_t num_ways = 16;
   std::string policy = "fifo";
-  uint64_t device_kv_bytes = 0;        // budget of the device arena for KV; 0: what max_num_seqs x max_model_len needs
-  uint64_t host_kv_bytes = 0;          // budget of the host store; 0: likewise
-  uint64_t seed = 0;                   // of sampling
-  double latent_norm_eps = 0;          // > 0 overrides the checkpoint default (1e-6)
+  uint64_t device_kv_bytes = 0;  // budget of the device arena for KV; 0: what max_num_seqs x max_model_len needs
+  uint64_t host_kv_bytes = 0;    // budget of the host store; 0: likewise
+  uint64_t seed = 0;             // of sampling
+  double latent_norm_eps = 0;    // > 0 overrides the checkpoint default (1e-6)
   bool allow_nan = false;
-  bool reference_kernels = false;      // plain loops instead of SIMD kernels: slow, for tests
+  bool reference_kernels = false;  // plain loops instead of SIMD kernels: slow, for tests
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress;
-  bool record_hidden = false;          // keep each layer's output, each full layer's top-k and all logits of every row
-  bool record_logits = false;          // keep the logits of each step's logit rows
-  bool timeline = false;               // keep what ran when (Engine::write_timeline)
-  bool check_order = false;            // check the declared reads and writes of every operation against the events
-  bool protect_memory = false;         // device memory accessible only to operations that declared it; slow, for tests
+  bool record_hidden = false;   // keep each layer's output, each full layer's top-k and all logits of every row
+  bool record_logits = false;   // keep the logits of each step's logit rows
+  bool timeline = false;        // keep what ran when (Engine::write_timeline)
+  bool check_order = false;     // check the declared reads and writes of every operation against the events
+  bool protect_memory = false;  // device memory accessible only to operations that declared it; slow, for tests
 };
 
 using RequestId = int64_t;
 
 struct RequestOptions {
-  std::vector<int32_t> prompt;     // token ids, at least one
-  int32_t max_tokens = 16;         // > 0
-  double temperature = 0;          // 0: greedy
-  int32_t top_k = 0;               // 0: all
+  std::vector<int32_t> prompt;  // token ids, at least one
+  int32_t max_tokens = 16;      // > 0
+  double temperature = 0;       // 0: greedy
+  int32_t top_k = 0;            // 0: all
   double top_p = 1.0;
   bool ignore_eos = false;
-  uint64_t sampling_stream = 0;    // draws depend on (seed, sampling_stream, token number) only
+  uint64_t sampling_stream = 0;  // draws depend on (seed, sampling_stream, token number) only
   // Instead of sampling: feed these tokens (teacher forcing); shorter than max_tokens: sampling goes on after them.
   std::vector<int32_t> forced{};
 };
@@ -85,19 +86,19 @@ const char* finish_reason_name(FinishReason reason);
 
 struct Output {  // one new token of one request, or its end
   RequestId request = -1;
-  int32_t token = -1;                          // -1: none (the request ended by cancel or error)
-  FinishReason finish = FinishReason::kNone;   // not kNone: nothing more will come
-  std::string error;                           // kError: the sentence
-  std::vector<float> logits;                   // [vocab] the logits the token was chosen from, when recorded
+  int32_t token = -1;                         // -1: none (the request ended by cancel or error)
+  FinishReason finish = FinishReason::kNone;  // not kNone: nothing more will come
+  std::string error;                          // kError: the sentence
+  std::vector<float> logits;                  // [vocab] the logits the token was chosen from, when recorded
 };
 
 // What a step recorded of one row (record_hidden).
 struct RowRecord {
   RequestId request = -1;
   int32_t position = 0;
-  std::vector<std::vector<float>> hidden;     // [num_layers][hidden]
-  std::vector<std::vector<int32_t>> topk;     // [num_layers][index_topk] ascending, -1 suffix; empty for shared layers
-  std::vector<float> logits;                  // [vocab]
+  std::vector<std::vector<float>> hidden;  // [num_layers][hidden]
+  std::vector<std::vector<int32_t>> topk;  // [num_layers][index_topk] ascending, -1 suffix; empty for shared layers
+  std::vector<float> logits;               // [vocab]
 };
 
 struct StepResult {
@@ -109,8 +110,8 @@ struct StepResult {
 
 struct CacheCounts {  // entries of selected lists over all decode rows; hits + misses + window = all of them
   int64_t hits = 0, misses = 0, window = 0;
-  int64_t unspilled = 0;       // misses whose row was read from the window ring, its spill still in flight
-  int64_t fetched_rows = 0;    // rows x layers read from the host store in decode
+  int64_t unspilled = 0;     // misses whose row was read from the window ring, its spill still in flight
+  int64_t fetched_rows = 0;  // rows x layers read from the host store in decode
   int64_t fetched_bytes = 0;
   int64_t installed_rows = 0;  // per group, not per layer
   int64_t evictions = 0;       // valid rows overwritten
@@ -123,11 +124,11 @@ struct CacheCounts {  // entries of selected lists over all decode rows; hits + 
 
 struct CacheStats {
   CacheCounts total;
-  std::vector<CacheCounts> groups;   // by layer group
-  uint64_t device_kv_bytes = 0;      // allocated in the device arena
+  std::vector<CacheCounts> groups;  // by layer group
+  uint64_t device_kv_bytes = 0;     // allocated in the device arena
   uint64_t device_kv_budget_bytes = 0;
-  uint64_t host_kv_bytes = 0;        // allocated for the host store
-  int64_t prefill_fetched_bytes = 0; // earlier rows read back for prompt chunks
+  uint64_t host_kv_bytes = 0;         // allocated for the host store
+  int64_t prefill_fetched_bytes = 0;  // earlier rows read back for prompt chunks
   int64_t spilled_bytes = 0;
   int64_t slot_resets = 0;
 };
@@ -153,9 +154,9 @@ class Engine {
 
   const ModelInfo& model() const;
 
-  // Reserves everything the request may ever need (device and host blocks until prompt + max_tokens), or queues it when it
-  // fits once others have ended, or refuses it when it never can. Throws Error for ids outside the vocabulary, an empty
-  // prompt, or prompt + max_tokens beyond max_model_len.
+  // Reserves everything the request may ever need (device and host blocks until prompt + max_tokens), or queues it when
+  // it fits once others have ended, or refuses it when it never can. Throws Error for ids outside the vocabulary, an
+  // empty prompt, or prompt + max_tokens beyond max_model_len.
   Verdict submit(const RequestOptions& request);
   // Ends a request at the next step boundary; unknown or finished ids are ignored.
   void cancel(RequestId request);

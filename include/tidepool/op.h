@@ -24,9 +24,9 @@ struct Access {
   bool write;
 };
 
-// declare() is asked when an operation is pushed and, where memory is protected, again when it is about to run. It may read
-// the parameters and memory the host writes before it pushes a step; never what an operation computes, so what depends on
-// that is declared as far as it may reach.
+// declare() is asked when an operation is pushed and, where memory is protected, again when it is about to run. It may
+// read the parameters and memory the host writes before it pushes a step; never what an operation computes, so what
+// depends on that is declared as far as it may reach.
 class AccessList {
  public:
   explicit AccessList(bool about_to_run = false) : about_to_run_(about_to_run) {}
@@ -50,17 +50,29 @@ class AccessList {
 // What one launch moves and computes, for floors, the timeline and the virtual clock. Exact for the values in memory
 // when it is asked (the operation need not have run).
 struct Cost {
-  uint64_t read_bytes = 0;      // device memory
-  uint64_t write_bytes = 0;     // device memory
-  uint64_t link_bytes = 0;      // host <-> device
-  uint64_t multiply_adds = 0;   // fp32
+  uint64_t read_bytes = 0;     // device memory
+  uint64_t write_bytes = 0;    // device memory
+  uint64_t link_bytes = 0;     // host <-> device
+  uint64_t multiply_adds = 0;  // fp32
 };
 
 // Which part of a step an operator belongs to; benchmarks list parts beside their floors.
-enum class Part : int32_t { kOther, kProjection, kIndexer, kTopk, kAttention, kExperts, kHead, kPlan, kServe, kInstall, kSpill };
+enum class Part : int32_t {
+  kOther,
+  kProjection,
+  kIndexer,
+  kTopk,
+  kAttention,
+  kExperts,
+  kHead,
+  kPlan,
+  kServe,
+  kInstall,
+  kSpill
+};
 constexpr const char* part_name(Part part) {
-  constexpr const char* kNames[] = {"other",   "projections", "indexer", "topk",    "attention", "experts",
-                                    "head",    "plan",        "serve",   "install", "spill"};
+  constexpr const char* kNames[] = {"other", "projections", "indexer", "topk",    "attention", "experts",
+                                    "head",  "plan",        "serve",   "install", "spill"};
   return kNames[static_cast<int32_t>(part)];
 }
 
@@ -68,9 +80,9 @@ struct OpType {
   const char* name;  // static storage
   Part part;
   int32_t params_bytes;
-  int32_t (*num_pieces)(const void* params);                             // >= 0; 0: nothing to do
-  void (*run)(const void* params, int32_t piece, int32_t num_pieces);    // must not throw; failures are status words
-  void (*declare)(const void* params, AccessList& accesses);             // every byte it may read or write
+  int32_t (*num_pieces)(const void* params);                           // >= 0; 0: nothing to do
+  void (*run)(const void* params, int32_t piece, int32_t num_pieces);  // must not throw; failures are status words
+  void (*declare)(const void* params, AccessList& accesses);           // every byte it may read or write
   Cost (*cost)(const void* params);
 };
 

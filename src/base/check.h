@@ -15,9 +15,9 @@ template <typename... Args>
 
 }  // namespace tidepool::base
 
-#define tidepool_check(condition, ...)                                                       \
-  do {                                                                                       \
-    if (!(condition)) ::tidepool::base::fail(std::source_location::current(), __VA_ARGS__);  \
+#define tidepool_check(condition, ...)                                                      \
+  do {                                                                                      \
+    if (!(condition)) ::tidepool::base::fail(std::source_location::current(), __VA_ARGS__); \
   } while (false)
 
 #define tidepool_fail(...) ::tidepool::base::fail(std::source_location::current(), __VA_ARGS__)

@@ -55,11 +55,21 @@ void write_string(std::string& out, const std::string& s) {
   out += '"';
   for (unsigned char c : s) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (c < 0x20) {
           out += fmt::format("\\u{:04x}", c);
@@ -94,9 +104,7 @@ Json Json::parse(std::string_view text, std::string_view what) {
   return convert(root, what, 0);
 }
 
-Json Json::parse_file(const std::string& path) {
-  return parse(read_regular_file(path), path);
-}
+Json Json::parse_file(const std::string& path) { return parse(read_regular_file(path), path); }
 
 const char* Json::kind() const {
   if (is_null()) return "null";

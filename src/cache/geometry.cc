@@ -16,7 +16,8 @@ int64_t PoolGeometry::most_rows(int32_t num_ways, int32_t max_model_len) {
 PoolGeometry PoolGeometry::make(int32_t pool_size, int32_t num_ways) {
   tidepool_check(num_ways > 0, "--num-ways is {}, must be at least 1", num_ways);
   tidepool_check(pool_size > 0, "--pool-size is {} rows, must be at least one set of {} rows", pool_size, num_ways);
-  tidepool_check(pool_size % num_ways == 0, "--pool-size is {} rows, must be a multiple of --num-ways ({})", pool_size, num_ways);
+  tidepool_check(pool_size % num_ways == 0, "--pool-size is {} rows, must be a multiple of --num-ways ({})", pool_size,
+                 num_ways);
   const int32_t sets = pool_size / num_ways;
   tidepool_check(std::has_single_bit(static_cast<uint32_t>(sets)),
                  "--pool-size {} over {} ways makes {} sets, must be a power of two", pool_size, num_ways, sets);

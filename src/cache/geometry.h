@@ -15,7 +15,7 @@ constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, mul
 struct PoolGeometry {
   int32_t pool_size = 0;  // rows per request and layer
   int32_t num_ways = 0;
-  int32_t num_sets = 0;   // a power of two, at least 1
+  int32_t num_sets = 0;  // a power of two, at least 1
   // Throws Error naming the value and the rule when pool_size is not num_sets x num_ways with num_sets a power of two.
   static PoolGeometry make(int32_t pool_size, int32_t num_ways);
   // A pool that holds a whole request gains nothing from more; up to the published 16,384 rows any may be asked for.
@@ -23,11 +23,12 @@ struct PoolGeometry {
 };
 
 // How the records of one layer group lie in a store. A record holds the rows of one token in all layers of the group.
-// In memory: one record a unit, rounded up to 64 bytes (a cache line), so one-layer bf16 records of 1,152 bytes stay dense.
-// In a file (for the disk store): records are aligned to 512-byte sectors; records of at most 2,048 bytes share 4,096-byte
-// units (three 1,152-byte records a unit) and never straddle one, because a disk read costs the same for a part of a unit.
+// In memory: one record a unit, rounded up to 64 bytes (a cache line), so one-layer bf16 records of 1,152 bytes stay
+// dense. In a file (for the disk store): records are aligned to 512-byte sectors; records of at most 2,048 bytes share
+// 4,096-byte units (three 1,152-byte records a unit) and never straddle one, because a disk read costs the same for a
+// part of a unit.
 struct RecordLayout {
-  int64_t record_bytes = 0;      // payload
+  int64_t record_bytes = 0;  // payload
   int64_t unit_bytes = 0;
   int32_t records_per_unit = 1;
   int64_t stride_in_unit = 0;

@@ -29,7 +29,8 @@ int64_t host_block_bytes(const HostStoreOptions& options) {
 MemoryHostStore::MemoryHostStore(const HostStoreOptions& options) : options_(options) {
   constexpr size_t kHugePage = size_t{2} << 20;
   mapped_bytes_ = static_cast<size_t>(round_up(host_block_bytes(options) * options.num_blocks, kHugePage)) + kHugePage;
-  void* memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   tidepool_check(memory != MAP_FAILED, "host store: the machine refuses {} bytes of memory", mapped_bytes_);
   memory_ = static_cast<std::byte*>(memory);
   madvise(memory_, mapped_bytes_, MADV_HUGEPAGE);

@@ -1,8 +1,8 @@
-// The KV cache of one model: device arena, host store, pools, windows, index keys, block tables; and the operations that
-// plan, serve, install, spill and stage rows within a step.
+// The KV cache of one model: device arena, host store, pools, windows, index keys, block tables; and the operations
+// that plan, serve, install, spill and stage rows within a step.
 //
-// Two routes. `off`: every row lies on the device in blocks (kResident). `select`: every row goes to the host store; the
-// device keeps per request and layer a pool and a window ring, per step a selection buffer, and the index keys.
+// Two routes. `off`: every row lies on the device in blocks (kResident). `select`: every row goes to the host store;
+// the device keeps per request and layer a pool and a window ring, per step a selection buffer, and the index keys.
 //
 // A step, on the host thread:
 //   begin_step(rows)                      writes the step's inputs; waits until no operation still reads the last ones
@@ -16,11 +16,11 @@
 //
 // Who waits for what (events, never stream order):
 //   serve(L,t) < install(L,t) on the side stream; all installs of a group < its commit (the owner's install, last);
-//   commit(t) < plan(t+1); install(L,t) < serve(L,t+1); an install still reading a selection buffer < the next serve into it;
-//   write_row(L,t) < spill(L,t) on the spill stream; spill complete < any fetch of the row: positions below spilled_len
-//   only, which the host raises when it has seen the step's spill mark.
-// The window ring holds window_rows rows a layer; begin_step waits for spills before a row that is not yet spilled would be
-// overwritten.
+//   commit(t) < plan(t+1); install(L,t) < serve(L,t+1); an install still reading a selection buffer < the next serve
+//   into it; write_row(L,t) < spill(L,t) on the spill stream; spill complete < any fetch of the row: positions below
+//   spilled_len only, which the host raises when it has seen the step's spill mark.
+// The window ring holds window_rows rows a layer; begin_step waits for spills before a row that is not yet spilled
+// would be overwritten.
 //
 // A cache slot is one request's place. Blocks for its whole life are taken in open(), so no step allocates.
 // Thread safety: the executor's host thread. Lifetime: the executor and decorated stores outlive it or live in it.
@@ -60,9 +60,10 @@ struct CacheOptions {
   int32_t pool_size = 0, num_ways = 16;
   std::string policy = "fifo";  // a name of src/policy
   int32_t max_chunk_rows = 0;
-  int32_t stage_rows = 0;   // earlier rows staged for a tile of queries; at least topk. 0: 8 x topk, at most max_model_len
-  int32_t window_rows = 0;  // 0: 16
-  int32_t spill_turns = 0;  // steps whose spills may be in flight; 0: 8
+  int32_t stage_rows =
+      0;  // earlier rows staged for a tile of queries; at least topk. 0: 8 x topk, at most max_model_len
+  int32_t window_rows = 0;           // 0: 16
+  int32_t spill_turns = 0;           // steps whose spills may be in flight; 0: 8
   uint64_t device_budget_bytes = 0;  // 0: what everything needs
   uint64_t host_budget_bytes = 0;    // 0: likewise
   device::Guard guard = device::Guard::kNone;
@@ -121,8 +122,8 @@ class KvCache {
   // --- one step ---
   void begin_step(const StepRows& rows);
   void before_write(int32_t layer);
-  const RowLocation* row_dest() const { return dest_.data(); }      // [max_rows] where each row of the step is written
-  const int32_t* key_loc() const { return key_loc_.data(); }        // [max_rows] where its index key is written
+  const RowLocation* row_dest() const { return dest_.data(); }  // [max_rows] where each row of the step is written
+  const int32_t* key_loc() const { return key_loc_.data(); }    // [max_rows] where its index key is written
   const int32_t* row_cache_slot() const { return row_slot_.data(); }  // [max_rows]
   void after_write(int32_t layer);
   // topk_indices: [max_rows, topk] of all rows of the step, on the device.
@@ -132,12 +133,12 @@ class KvCache {
   const std::vector<Tile>& tiles() const { return tiles_; }  // of the chunk; empty without one, or with route off
   void stage(int32_t layer, const Tile& tile);
   void end_step();
-  // Instead of every call from before_write to end_step, when the step's operations were pushed as a replay of an earlier
-  // step with the same row counts.
+  // Instead of every call from before_write to end_step, when the step's operations were pushed as a replay of an
+  // earlier step with the same row counts.
   void end_replayed_step() { ++marks_pushed_; }
 
-  // Where attention finds rows. Decode rows: row m at decode_locations() + m * topk, lengths as selected. Route off: all rows
-  // of the step there. Chunk rows (select): chunk_locations() + (m - num_decode) * topk.
+  // Where attention finds rows. Decode rows: row m at decode_locations() + m * topk, lengths as selected. Route off:
+  // all rows of the step there. Chunk rows (select): chunk_locations() + (m - num_decode) * topk.
   const RowLocation* decode_locations(int32_t layer) const;
   const RowLocation* chunk_locations() const { return chunk_locations_; }
   PlaceTable decode_places(int32_t layer) const;
@@ -163,8 +164,8 @@ class KvCache {
   const CacheOptions& options() const { return options_; }
   int32_t num_free_slots() const { return static_cast<int32_t>(free_slots_.size()); }
 
-  // For benchmarks and tests: pretends that positions [0, len) of a slot were written and spilled (contents: whatever the
-  // caller has put there through fill_record / index_keys).
+  // For benchmarks and tests: pretends that positions [0, len) of a slot were written and spilled (contents: whatever
+  // the caller has put there through fill_record / index_keys).
   void assume_filled(int32_t cache_slot, int32_t len);
   ops::RowStore& store() { return *store_; }
   int32_t host_record(int32_t cache_slot, int32_t position) const;
@@ -190,7 +191,7 @@ class KvCache {
   struct Layer {
     LayerPlace place;
     RowPlanes pool, window, resident;
-    int32_t selection = 0;  // which selection buffer
+    int32_t selection = 0;         // which selection buffer
     std::vector<int64_t> fetched;  // [slots]
     std::vector<ops::RowCopy> spill_copies, chunk_copies;
     device::Event written, served, serve_done, installed, spilled;
@@ -200,7 +201,7 @@ class KvCache {
     RowLocation* locations = nullptr;
     ops::RowCopy* copies = nullptr;
   };
-  struct SpillStep {  // a step whose spills may be in flight
+  struct SpillStep {                                // a step whose spills may be in flight
     std::vector<std::pair<int32_t, int32_t>> ends;  // cache slot, spilled_len once done
     uint64_t number = 0;                            // of spill_mark_
   };
@@ -230,14 +231,17 @@ class KvCache {
   std::unique_ptr<ops::RowStore> store_;
   PoolGeometry pool_;
   uint64_t host_bytes_ = 0;
-  int32_t max_rows_ = 0;     // decode rows + chunk rows
-  int32_t max_blocks_ = 0;   // of one request
+  int32_t max_rows_ = 0;    // decode rows + chunk rows
+  int32_t max_blocks_ = 0;  // of one request
   int32_t id_range_ = 0;
   std::unique_ptr<BlockPool> device_blocks_, host_blocks_;
   std::vector<int32_t> device_table_, host_table_;  // [slots, max_blocks]
   std::vector<int32_t> slot_blocks_;                // [slots] blocks taken
   std::vector<int32_t> free_slots_;
-  struct Closed { int32_t slot; uint64_t marks; };
+  struct Closed {
+    int32_t slot;
+    uint64_t marks;
+  };
   std::vector<Closed> closed_;
 
   std::deque<Group> groups_;
@@ -265,7 +269,7 @@ class KvCache {
   int32_t num_decode_ = 0;
   std::vector<int32_t> row_slot_, key_loc_;
   std::vector<RowLocation> dest_;
-  std::array<int32_t, 3> chunk_{};   // slot, first, count
+  std::array<int32_t, 3> chunk_{};  // slot, first, count
   std::array<int32_t, 2> all_rows_{};
   std::vector<int32_t> reset_slots_;
   int32_t num_resets_ = 0;
@@ -276,9 +280,9 @@ class KvCache {
   std::vector<int32_t> written_len_;  // [slots]
 
   // Spill lists, one copy per turn.
-  int32_t spill_turn_ = 0;       // moved by the spill stream
-  int32_t pushed_turn_ = 0;      // of the step being pushed
-  uint64_t next_turn_ = 0;       // of the host
+  int32_t spill_turn_ = 0;   // moved by the spill stream
+  int32_t pushed_turn_ = 0;  // of the step being pushed
+  uint64_t next_turn_ = 0;   // of the host
   std::vector<int32_t> spill_num_, spill_slot_, spill_first_, spill_count_, spill_base_, spill_origin_, spill_mod_;
   std::array<int32_t, 7> chunk_spill_{};  // num, slot, first, count, base, origin, rows
   int32_t chunk_turn_ = 0;

@@ -22,8 +22,8 @@ void KvCache::see_spills() {
   }
 }
 
-// The ring row of position p is that of p - window_rows, which must be readable elsewhere first; and the lists of the turn
-// about to be written must have been used.
+// The ring row of position p is that of p - window_rows, which must be readable elsewhere first; and the lists of the
+// turn about to be written must have been used.
 void KvCache::wait_for_window(const StepRows& rows) {
   bool must_wait = num_spills_ == spills_.size();
   for (const auto& row : rows.decode) {
@@ -36,10 +36,11 @@ void KvCache::wait_for_window(const StepRows& rows) {
 }
 
 void KvCache::begin_step(const StepRows& rows) {
-  tidepool_check(static_cast<int32_t>(rows.decode.size()) <= options_.max_cache_slots && rows.chunk.count <= options_.max_chunk_rows,
-                 "cache: a step of {} decode rows and {} prompt rows is larger than {} and {}", rows.decode.size(), rows.chunk.count,
-                 options_.max_cache_slots, options_.max_chunk_rows);
-  executor_.synchronize(kSideStream);  // installs still read the last step's lists
+  tidepool_check(static_cast<int32_t>(rows.decode.size()) <= options_.max_cache_slots &&
+                     rows.chunk.count <= options_.max_chunk_rows,
+                 "cache: a step of {} decode rows and {} prompt rows is larger than {} and {}", rows.decode.size(),
+                 rows.chunk.count, options_.max_cache_slots, options_.max_chunk_rows);
+  executor_.synchronize(kSideStream);                             // installs still read the last step's lists
   if (last_step_had_chunk_) executor_.synchronize(kSpillStream);  // so do its spills; its rows are in no ring
   see_spills();
   if (options_.offload) wait_for_window(rows);
@@ -69,7 +70,8 @@ void KvCache::write_chunk_inputs(const StepRows& rows) {
   all_rows_ = {0, num_decode_ + rows.chunk.count};
   tiles_.clear();
   if (!options_.offload || rows.chunk.count == 0) return;
-  // Where all earlier rows fit the stage part one tile serves the whole chunk; otherwise each query may want topk others.
+  // Where all earlier rows fit the stage part one tile serves the whole chunk; otherwise each query may want topk
+  // others.
   const bool all_fit = rows.chunk.first <= options_.stage_rows;
   const int32_t queries = all_fit ? rows.chunk.count : std::max(1, options_.stage_rows / options_.topk);
   for (int32_t begin = 0; begin < rows.chunk.count; begin += queries) {
@@ -92,7 +94,8 @@ void KvCache::write_row_places(const StepRows& rows) {
     const int32_t p = row.seq_len - 1;
     place(row.cache_slot, p, {Place::kWindow, row.cache_slot * options_.window_rows + p % options_.window_rows});
   }
-  for (int32_t i = 0; i < rows.chunk.count; ++i) place(rows.chunk.cache_slot, rows.chunk.first + i, {Place::kStaging, i});
+  for (int32_t i = 0; i < rows.chunk.count; ++i)
+    place(rows.chunk.cache_slot, rows.chunk.first + i, {Place::kStaging, i});
 }
 
 void KvCache::write_spill_inputs(const StepRows& rows) {
@@ -115,7 +118,13 @@ void KvCache::write_spill_inputs(const StepRows& rows) {
     }
   }
   const auto& chunk = rows.chunk;
-  chunk_spill_ = {chunk.count > 0 ? 1 : 0, chunk.cache_slot, chunk.first, chunk.count, 0, chunk.first, std::max(1, options_.max_chunk_rows)};
+  chunk_spill_ = {chunk.count > 0 ? 1 : 0,
+                  chunk.cache_slot,
+                  chunk.first,
+                  chunk.count,
+                  0,
+                  chunk.first,
+                  std::max(1, options_.max_chunk_rows)};
   if (chunk.count > 0) step.ends.emplace_back(chunk.cache_slot, chunk.first + chunk.count);
   spilled_rows_ += static_cast<int64_t>(num_decode_ + chunk.count) * options_.num_layers;
   step.number = marks_pushed_ + 1;
@@ -221,8 +230,9 @@ ops::StageTile KvCache::stage_tile(const Tile& tile, const int32_t* topk_indices
 
 void KvCache::select(int32_t group_id, const int32_t* topk_indices) {
   if (!options_.offload) {
-    const ops::LocateResidentParams params{all_rows_.data(), max_rows_, options_.topk, row_slot_.data(), topk_indices,
-                                           device_table_.data(), max_blocks_, options_.block_size, resident_locations_};
+    const ops::LocateResidentParams params{all_rows_.data(), max_rows_,           options_.topk,
+                                           row_slot_.data(), topk_indices,        device_table_.data(),
+                                           max_blocks_,      options_.block_size, resident_locations_};
     executor_.push(kMainStream, ops::locate_resident(), params);
     return;
   }

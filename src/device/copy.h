@@ -9,7 +9,7 @@
 namespace tidepool::device {
 
 struct CopyParams {
-  const int32_t* rows = nullptr;     // [2] begin and end row, read when the copy starts
+  const int32_t* rows = nullptr;  // [2] begin and end row, read when the copy starts
   const std::byte* source = nullptr;
   std::byte* destination = nullptr;  // row m lies at the same offset in both
   int64_t row_bytes = 0;

@@ -15,8 +15,8 @@
 namespace tidepool {
 namespace {
 
-constexpr size_t kRememberedRequests = 4096;
-constexpr int32_t kMaxRowValues = nn::kMaxAttentionWidth - 62;  // latent and rope are each rounded up to 32 in the kernel
+constexpr int32_t kMaxRowValues =
+    nn::kMaxAttentionWidth - 62;  // latent and rope are each rounded up to 32 in the kernel
 
 void check_limit(const char* option, int64_t value, int64_t most) {
   if (value >= 1 && value <= most) return;
@@ -25,11 +25,16 @@ void check_limit(const char* option, int64_t value, int64_t most) {
 
 const char* status_sentence(ops::RequestStatus status) {
   switch (status) {
-    case ops::RequestStatus::kFetchFailed: return "the host store could not deliver a cache row";
-    case ops::RequestStatus::kSpillFailed: return "the host store could not take a cache row";
-    case ops::RequestStatus::kBadPosition: return "a selected position lies outside the cache";
-    case ops::RequestStatus::kRowNotDurable: return "a cache row was wanted that is neither in the window nor in the host store";
-    default: return "unknown status";
+    case ops::RequestStatus::kFetchFailed:
+      return "the host store could not deliver a cache row";
+    case ops::RequestStatus::kSpillFailed:
+      return "the host store could not take a cache row";
+    case ops::RequestStatus::kBadPosition:
+      return "a selected position lies outside the cache";
+    case ops::RequestStatus::kRowNotDurable:
+      return "a cache row was wanted that is neither in the window nor in the host store";
+    default:
+      return "unknown status";
   }
 }
 
@@ -37,8 +42,8 @@ const char* status_sentence(ops::RequestStatus status) {
 
 EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) : options_(options) {
   auto& o = options_;
-  tidepool_check(o.kv_dtype == DType::kBF16 || o.kv_dtype == DType::kF32, "kv_dtype {} is not available, bfloat16 and float32 are",
-                 dtype_name(o.kv_dtype));
+  tidepool_check(o.kv_dtype == DType::kBF16 || o.kv_dtype == DType::kF32,
+                 "kv_dtype {} is not available, bfloat16 and float32 are", dtype_name(o.kv_dtype));
   check_limit("--max-num-seqs", o.max_num_seqs, kMaxNumSeqs);
   check_limit("--max-num-batched-tokens", o.max_num_batched_tokens, kMaxNumBatchedTokens);
   if (o.num_threads == 0) o.num_threads = base::available_threads();
@@ -47,8 +52,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
   config_ = model::Config::read_directory(o.model);
   if (o.latent_norm_eps > 0) config_.latent_norm_eps = o.latent_norm_eps;
   tidepool_check(config_.index_dim <= nn::kMaxIndexDim && config_.row_values() <= kMaxRowValues,
-                 "{}: index keys of {} values and cache rows of {} are not available, at most {} and {} are", o.model, config_.index_dim,
-                 config_.row_values(), nn::kMaxIndexDim, kMaxRowValues);
+                 "{}: index keys of {} values and cache rows of {} are not available, at most {} and {} are", o.model,
+                 config_.index_dim, config_.row_values(), nn::kMaxIndexDim, kMaxRowValues);
   if (o.max_model_len == 0) o.max_model_len = static_cast<int32_t>(std::min<int64_t>(config_.max_position, 1 << 30));
   check_limit("--max-model-len", o.max_model_len, config_.max_position);
 
@@ -121,11 +126,12 @@ void EngineImpl::check_memory(uint64_t weight_bytes) const {
   const uint64_t device = cache_->arena().used_bytes(), host = cache_->host_bytes();
   const uint64_t activations = model::DsaModel::activation_bytes(config_, model_limits());
   const uint64_t needed = weight_bytes + device + host + activations, available = base::available_memory_bytes();
-  tidepool_check(needed <= available,
-                 "not enough memory: weights of {}, device KV of {}, host KV of {} and activations of {} are {}, but {} are "
-                 "available; a smaller --max-model-len, --max-num-seqs or KV budget takes less",
-                 base::bytes_text(weight_bytes), base::bytes_text(device), base::bytes_text(host), base::bytes_text(activations),
-                 base::bytes_text(needed), base::bytes_text(available));
+  tidepool_check(
+      needed <= available,
+      "not enough memory: weights of {}, device KV of {}, host KV of {} and activations of {} are {}, but {} are "
+      "available; a smaller --max-model-len, --max-num-seqs or KV budget takes less",
+      base::bytes_text(weight_bytes), base::bytes_text(device), base::bytes_text(host), base::bytes_text(activations),
+      base::bytes_text(needed), base::bytes_text(available));
 }
 
 model::ModelLimits EngineImpl::model_limits() const {
@@ -156,15 +162,17 @@ void EngineImpl::check_request(const RequestOptions& r) const {
   tidepool_check(!r.prompt.empty(), "the prompt is empty");
   tidepool_check(r.max_tokens > 0, "--max-tokens is {}, must be at least 1", r.max_tokens);
   const auto total = static_cast<int64_t>(r.prompt.size()) + r.max_tokens;
-  tidepool_check(total <= options_.max_model_len, "the prompt of {} tokens and {} new ones are {} tokens, --max-model-len is {}",
-                 r.prompt.size(), r.max_tokens, total, options_.max_model_len);
+  tidepool_check(total <= options_.max_model_len,
+                 "the prompt of {} tokens and {} new ones are {} tokens, --max-model-len is {}", r.prompt.size(),
+                 r.max_tokens, total, options_.max_model_len);
   for (const auto* list : {&r.prompt, &r.forced}) {
     for (size_t i = 0; i < list->size(); ++i) {
-      tidepool_check((*list)[i] >= 0 && (*list)[i] < config_.vocab_size, "token id {} at place {} is outside the vocabulary of {}",
-                     (*list)[i], i, config_.vocab_size);
+      tidepool_check((*list)[i] >= 0 && (*list)[i] < config_.vocab_size,
+                     "token id {} at place {} is outside the vocabulary of {}", (*list)[i], i, config_.vocab_size);
     }
   }
-  tidepool_check(r.temperature >= 0 && r.temperature <= 1e6, "--temperature is {}, must be 0 to 1000000", r.temperature);
+  tidepool_check(r.temperature >= 0 && r.temperature <= 1e6, "--temperature is {}, must be 0 to 1000000",
+                 r.temperature);
   tidepool_check(r.top_p > 0 && r.top_p <= 1, "--top-p is {}, must be above 0 and at most 1", r.top_p);
   tidepool_check(r.top_k >= 0, "--top-k is {}, must be 0 (all) or more", r.top_k);
 }
@@ -285,7 +293,8 @@ bool EngineImpl::choose_token(engine::Request& r, const float* logits, Output& o
   }
   const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
   const double uniform = params.temperature > 0 ? nn::uniform_of(options_.seed, r.options.sampling_stream, index) : 0.0;
-  const auto token = params.temperature > 0 ? nn::sample(row, params, uniform, sample_ids_, sample_p_) : nn::greedy(row);
+  const auto token =
+      params.temperature > 0 ? nn::sample(row, params, uniform, sample_ids_, sample_p_) : nn::greedy(row);
   if (token) out.token = *token;
   return token.has_value();
 }
@@ -295,7 +304,9 @@ void EngineImpl::collect(StepResult& result) {
   for (auto& r : running_) {
     const auto status = cache_->status(r->cache_slot);
     if (status != ops::RequestStatus::kOk) {
-      end_request(*r, {r->id, -1, FinishReason::kError, fmt::format("request {}: {}", r->id, status_sentence(status)), {}}, result);
+      end_request(*r,
+                  {r->id, -1, FinishReason::kError, fmt::format("request {}: {}", r->id, status_sentence(status)), {}},
+                  result);
     }
   }
   for (size_t i = 0; i < logit_request_.size(); ++i) {
@@ -303,11 +314,18 @@ void EngineImpl::collect(StepResult& result) {
     if (r == nullptr || r->cache_slot < 0) continue;
     Output out{r->id, -1, FinishReason::kNone, "", {}};
     if (!choose_token(*r, model_->logits(static_cast<int32_t>(i)), out)) {
-      end_request(*r, {r->id, -1, FinishReason::kError, fmt::format("request {}: the logits of position {} are not numbers", r->id, r->num_computed - 1), {}}, result);
+      end_request(*r,
+                  {r->id,
+                   -1,
+                   FinishReason::kError,
+                   fmt::format("request {}: the logits of position {} are not numbers", r->id, r->num_computed - 1),
+                   {}},
+                  result);
       continue;
     }
     r->tokens.push_back(out.token);
-    const bool stops = !r->options.ignore_eos && std::find(config_.eos_ids.begin(), config_.eos_ids.end(), out.token) != config_.eos_ids.end();
+    const bool stops = !r->options.ignore_eos &&
+                       std::find(config_.eos_ids.begin(), config_.eos_ids.end(), out.token) != config_.eos_ids.end();
     if (stops || r->num_generated() >= r->options.max_tokens) {
       out.finish = stops ? FinishReason::kStop : FinishReason::kLength;
       end_request(*r, std::move(out), result);
@@ -318,76 +336,11 @@ void EngineImpl::collect(StepResult& result) {
   std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
 }
 
-void EngineImpl::record_rows(StepResult& result) const {
-  const auto hidden = static_cast<size_t>(config_.hidden_size), topk = static_cast<size_t>(config_.index_topk);
-  for (size_t m = 0; m < row_request_.size(); ++m) {
-    RowRecord record;
-    record.request = row_request_[m]->id;
-    record.position = tokens_.positions[m];
-    record.topk.resize(taps_.topk.size());
-    for (size_t layer = 0; layer < taps_.hidden.size(); ++layer) {
-      const float* h = taps_.hidden[layer].data() + m * hidden;
-      record.hidden.emplace_back(h, h + hidden);
-      if (taps_.topk[layer].empty()) continue;
-      const int32_t* ids = taps_.topk[layer].data() + m * topk;
-      record.topk[layer].assign(ids, ids + topk);
-    }
-    const float* logits = model_->logits(static_cast<int32_t>(m));  // every row has logits when rows are recorded
-    record.logits.assign(logits, logits + config_.vocab_size);
-    result.rows.push_back(std::move(record));
-  }
-}
-
 void EngineImpl::end_request(engine::Request& r, Output out, StepResult& result) {
   remember_counts(r);
   cache_->close(r.cache_slot);
   r.cache_slot = -1;
   result.outputs.push_back(std::move(out));
-}
-
-void EngineImpl::remember_counts(const engine::Request& r) {
-  auto counts = cache_->slot_counts(r.cache_slot);
-  for (size_t g = 0; g < counts.size(); ++g) ended_total_[g] += counts[g];
-  ended_[r.id] = std::move(counts);
-  if (ended_.size() > kRememberedRequests) ended_.erase(ended_.begin());
-}
-
-CacheStats EngineImpl::stats_of(const std::vector<cache::Counts>& groups) const {
-  CacheStats s;
-  const int64_t row_bytes = info_.row_bytes;
-  const auto convert = [&](const cache::Counts& c) {
-    return CacheCounts{c.hits, c.misses, c.window, c.unspilled, c.fetched_rows, c.fetched_rows * row_bytes, c.installed, c.evicted, c.wraps};
-  };
-  cache::Counts total;
-  for (const auto& c : groups) {
-    total += c;
-    s.groups.push_back(convert(c));
-  }
-  s.total = convert(total);
-  s.device_kv_bytes = cache_->arena().used_bytes();
-  s.device_kv_budget_bytes = cache_->arena().budget_bytes();
-  s.host_kv_bytes = cache_->host_bytes();
-  s.prefill_fetched_bytes = cache_->prefill_fetched_rows() * row_bytes;
-  s.spilled_bytes = cache_->spilled_rows() * row_bytes;
-  s.slot_resets = cache_->slot_resets();
-  return s;
-}
-
-CacheStats EngineImpl::stats() {
-  auto groups = ended_total_;
-  for (const auto& r : running_) {
-    const auto counts = cache_->slot_counts(r->cache_slot);
-    for (size_t g = 0; g < groups.size(); ++g) groups[g] += counts[g];
-  }
-  return stats_of(groups);
-}
-
-CacheStats EngineImpl::stats(RequestId id) {
-  if (const auto found = ended_.find(id); found != ended_.end()) return stats_of(found->second);
-  for (const auto& r : running_) {
-    if (r->id == id) return stats_of(cache_->slot_counts(r->cache_slot));
-  }
-  return stats_of(std::vector<cache::Counts>(ended_total_.size()));
 }
 
 }  // namespace tidepool

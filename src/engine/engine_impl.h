@@ -1,7 +1,7 @@
 // The engine behind include/tidepool/engine.h: admission, the schedule of steps, sampling.
 //
-// A step holds one row for every request that decodes and at most one chunk of one prompt (the oldest that is not done).
-// Which requests share a step changes no result: only when they get it.
+// A step holds one row for every request that decodes and at most one chunk of one prompt (the oldest that is not
+// done). Which requests share a step changes no result: only when they get it.
 #pragma once
 
 #include <deque>

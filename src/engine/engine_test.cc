@@ -65,7 +65,8 @@ Rows run_one(const EngineOptions& options, const RequestOptions& request, const 
 bool same_bits(const Rows& a, const Rows& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
   }
   return true;
 }
@@ -95,7 +96,8 @@ TEST(Engine, the_result_does_not_depend_on_chunk_size_threads_or_block_size) {
 TEST(Engine, the_result_does_not_depend_on_what_else_runs) {
   auto options = tiny_options(OffloadRoute::kSelect);
   options.max_num_seqs = 3;
-  std::vector<RequestOptions> requests = {request_of(60, 9, 1), request_of(33, 20, 2), request_of(5, 14, 3), request_of(80, 3, 4)};
+  std::vector<RequestOptions> requests = {request_of(60, 9, 1), request_of(33, 20, 2), request_of(5, 14, 3),
+                                          request_of(80, 3, 4)};
   EngineImpl engine(options);
   const auto together = run_all(engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -295,7 +297,9 @@ TEST(Engine, a_failed_fetch_ends_its_request_alone_with_an_error_and_no_token) {
   hooks.decorate_store = [&](std::unique_ptr<ops::RowStore> made) -> std::unique_ptr<ops::RowStore> {
     inner = std::move(made);
     testing::DelayOptions delay;
-    delay.fails = [&](const ops::RowTransfer& t, bool is_store) { return armed && !is_store && t.status == victim_status && t.count > 0; };
+    delay.fails = [&](const ops::RowTransfer& t, bool is_store) {
+      return armed && !is_store && t.status == victim_status && t.count > 0;
+    };
     auto decorated = std::make_unique<testing::DelayedRowStore>(*inner, delay);
     store = decorated.get();
     return decorated;

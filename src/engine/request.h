@@ -1,4 +1,5 @@
-// One request inside the engine. Three lengths say everything: tokens (known), num_computed (rows in the cache), prompt.
+// One request inside the engine. Three lengths say everything: tokens (known), num_computed (rows in the cache),
+// prompt.
 #pragma once
 
 #include <cstdint>

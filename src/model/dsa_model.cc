@@ -24,7 +24,8 @@ struct DsaModel::Buffers {
   int32_t *topk, *num_selected, *expert, *expert_offset, *expert_entry;
 
   // Counts with arena null, allocates otherwise; returns bytes.
-  uint64_t make(const Config& c, const ModelLimits& limits, int64_t rows, int64_t score_rows, int64_t score_stride, device::Arena* arena) {
+  uint64_t make(const Config& c, const ModelLimits& limits, int64_t rows, int64_t score_rows, int64_t score_stride,
+                device::Arena* arena) {
     uint64_t total = 0;
     const auto array = [&]<typename T>(T*& p, int64_t count, const char* what) {
       const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(T);
@@ -32,7 +33,8 @@ struct DsaModel::Buffers {
       p = arena == nullptr || bytes == 0 ? nullptr : reinterpret_cast<T*>(arena->allocate(bytes, what));
     };
     const int64_t heads = c.num_heads, row_values = c.row_values();
-    const int64_t width = std::max<int64_t>(c.intermediate_size, static_cast<int64_t>(c.moe_intermediate_size) * c.num_shared_experts);
+    const int64_t width =
+        std::max<int64_t>(c.intermediate_size, static_cast<int64_t>(c.moe_intermediate_size) * c.num_shared_experts);
     const int64_t blocks = (c.index_topk + nn::kAttentionBlock - 1) / nn::kAttentionBlock;
     array(x, rows * c.hidden_size, "residual stream");
     array(a, rows * c.hidden_size, "normed rows");
@@ -110,7 +112,8 @@ void DsaModel::begin_step(const cache::StepRows& rows, const StepTokens& tokens)
   const auto num_decode = static_cast<int32_t>(rows.decode.size());
   const int32_t num_rows = num_decode + rows.chunk.count;
   tidepool_check(num_rows <= max_rows_ && tokens.token_ids.size() == static_cast<size_t>(num_rows) &&
-                     tokens.positions.size() == tokens.token_ids.size() && tokens.logit_rows.size() <= logit_rows_.size(),
+                     tokens.positions.size() == tokens.token_ids.size() &&
+                     tokens.logit_rows.size() <= logit_rows_.size(),
                  "model: a step of {} rows ({} ids, {} logit rows) does not fit {} rows, {} logit rows", num_rows,
                  tokens.token_ids.size(), tokens.logit_rows.size(), max_rows_, logit_rows_.size());
   std::copy(tokens.token_ids.begin(), tokens.token_ids.end(), token_ids_.begin());
@@ -130,9 +133,11 @@ void DsaModel::begin_step(const cache::StepRows& rows, const StepTokens& tokens)
 void DsaModel::push_step(cache::KvCache& cache, Taps* taps) {
   const auto backend = limits_.backend;
   auto& b = *buffers_;
-  push(nn::embed(backend), nn::EmbedParams{all_rows(), token_ids_.data(), weights_.embedding(), weights_.embedding_type(), config_.hidden_size, config_.vocab_size, b.x});
-  push(nn::rope_table(backend), nn::RopeTableParams{all_rows(), positions_.data(), inv_freq_.data(), config_.rope_dim / 2,
-                                                    static_cast<float>(config_.rope_attention_factor()), b.cos, b.sin});
+  push(nn::embed(backend), nn::EmbedParams{all_rows(), token_ids_.data(), weights_.embedding(),
+                                           weights_.embedding_type(), config_.hidden_size, config_.vocab_size, b.x});
+  push(nn::rope_table(backend),
+       nn::RopeTableParams{all_rows(), positions_.data(), inv_freq_.data(), config_.rope_dim / 2,
+                           static_cast<float>(config_.rope_attention_factor()), b.cos, b.sin});
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     push_attention_inputs(layer, cache);
     if (weights_.layers()[static_cast<size_t>(layer)].is_full) push_indexer(layer, cache);
@@ -151,7 +156,8 @@ void DsaModel::push_attention_inputs(int32_t layer, cache::KvCache& cache) {
   const auto eps = static_cast<float>(c.rms_norm_eps), latent_eps = static_cast<float>(c.latent_norm_eps);
   const int32_t head = c.nope_dim + c.rope_dim, row = c.row_values();
 
-  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.x, c.hidden_size, nullptr, 0, w.input_norm, c.hidden_size, eps, b.a, c.hidden_size});
+  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.x, c.hidden_size, nullptr, 0, w.input_norm, c.hidden_size,
+                                                eps, b.a, c.hidden_size});
   nn::ProductParams down{all_rows(), b.a, c.hidden_size, 2, {}};
   down.segments[0] = {w.q_a, b.qr, c.q_lora_rank, 0};
   down.segments[1] = {w.kv_a, b.z, row, 0};
@@ -161,11 +167,13 @@ void DsaModel::push_attention_inputs(int32_t layer, cache::KvCache& cache) {
     down.num_segments = 4;
   }
   push(nn::product(backend, device::Part::kProjection), down);
-  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.qr, c.q_lora_rank, nullptr, 0, w.q_a_norm, c.q_lora_rank, latent_eps, b.qr, c.q_lora_rank});
+  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.qr, c.q_lora_rank, nullptr, 0, w.q_a_norm, c.q_lora_rank,
+                                                latent_eps, b.qr, c.q_lora_rank});
 
   const RowFormat format = cache.options().format;
   cache.before_write(layer);
-  push(nn::write_row(backend), nn::WriteRowParams{all_rows(), b.z, w.kv_a_norm, latent_eps, b.cos, b.sin, format, cache.row_dest(), cache.write_places(layer)});
+  push(nn::write_row(backend), nn::WriteRowParams{all_rows(), b.z, w.kv_a_norm, latent_eps, b.cos, b.sin, format,
+                                                  cache.row_dest(), cache.write_places(layer)});
   cache.after_write(layer);
 
   nn::ProductParams up{all_rows(), b.qr, c.q_lora_rank, 1, {}};
@@ -175,8 +183,10 @@ void DsaModel::push_attention_inputs(int32_t layer, cache::KvCache& cache) {
     up.num_segments = 2;
   }
   push(nn::product(backend, device::Part::kProjection), up);
-  push(nn::head_product(backend), nn::HeadProductParams{all_rows(), c.num_heads, w.w_uk.data(), b.q, c.num_heads * head, head, b.qa, c.num_heads * row, row});
-  push(nn::query_rope(backend), nn::QueryRopeParams{all_rows(), c.num_heads, c.nope_dim, c.rope_dim, c.kv_lora_rank, b.q, b.cos, b.sin, b.qa});
+  push(nn::head_product(backend), nn::HeadProductParams{all_rows(), c.num_heads, w.w_uk.data(), b.q, c.num_heads * head,
+                                                        head, b.qa, c.num_heads * row, row});
+  push(nn::query_rope(backend),
+       nn::QueryRopeParams{all_rows(), c.num_heads, c.nope_dim, c.rope_dim, c.kv_lora_rank, b.q, b.cos, b.sin, b.qa});
 }
 
 void DsaModel::push_indexer(int32_t layer, cache::KvCache& cache) {
@@ -185,7 +195,8 @@ void DsaModel::push_indexer(int32_t layer, cache::KvCache& cache) {
   const auto& w = weights_.layers()[static_cast<size_t>(layer)].indexer;
   auto& b = *buffers_;
   const nn::KeyTiles keys{cache.index_keys(layer), cache.options().format.type, c.index_dim};
-  const nn::KeyTable table{positions_.data(), cache.row_cache_slot(), cache.key_block_table(), cache.max_blocks(), cache.options().block_size};
+  const nn::KeyTable table{positions_.data(), cache.row_cache_slot(), cache.key_block_table(), cache.max_blocks(),
+                           cache.options().block_size};
 
   nn::IndexPrepareParams prepare;
   prepare.rows = all_rows();
@@ -195,7 +206,8 @@ void DsaModel::push_indexer(int32_t layer, cache::KvCache& cache) {
   prepare.q = b.qi;
   prepare.k = b.ki;
   prepare.w = b.wi;
-  prepare.w_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.index_heads)) / std::sqrt(static_cast<double>(c.index_dim)));
+  prepare.w_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.index_heads)) /
+                                       std::sqrt(static_cast<double>(c.index_dim)));
   prepare.norm_weight = w.k_norm_weight;
   prepare.norm_bias = w.k_norm_bias;
   prepare.norm_eps = kIndexNormEps;
@@ -207,12 +219,14 @@ void DsaModel::push_indexer(int32_t layer, cache::KvCache& cache) {
 
   for (int32_t t = 0; t < num_score_tiles_; ++t) {
     const nn::Rows rows{&score_tiles_[static_cast<size_t>(2 * t)], max_rows_};
-    push(nn::index_score(backend), nn::IndexScoreParams{rows, c.index_heads, c.index_topk, b.qi, b.wi, keys, table, b.scores, score_stride_, score_rows_});
+    push(nn::index_score(backend), nn::IndexScoreParams{rows, c.index_heads, c.index_topk, b.qi, b.wi, keys, table,
+                                                        b.scores, score_stride_, score_rows_});
     push(nn::topk(backend), nn::TopkParams{rows, c.index_topk, table, b.scores, score_stride_, b.topk, b.num_selected});
   }
   if (topk_source_ != nullptr && decode_[1] > 0) {
     if (const int32_t* lists = topk_source_(topk_context_, layer)) {
-      push(device::copy_rows(), device::CopyParams{decode_.data(), reinterpret_cast<const std::byte*>(lists), reinterpret_cast<std::byte*>(b.topk),
+      push(device::copy_rows(), device::CopyParams{decode_.data(), reinterpret_cast<const std::byte*>(lists),
+                                                   reinterpret_cast<std::byte*>(b.topk),
                                                    c.index_topk * static_cast<int64_t>(sizeof(int32_t))});
     }
   }
@@ -262,8 +276,9 @@ void DsaModel::push_attention(int32_t layer, cache::KvCache& cache) {
       push(nn::attention_whole(backend), p);
     }
   }
-  push(nn::head_product(backend), nn::HeadProductParams{all_rows(), c.num_heads, w.w_uv.data(), b.u, c.num_heads * c.kv_lora_rank, c.kv_lora_rank,
-                                                        b.o, c.num_heads * c.v_dim, c.v_dim});
+  push(nn::head_product(backend),
+       nn::HeadProductParams{all_rows(), c.num_heads, w.w_uv.data(), b.u, c.num_heads * c.kv_lora_rank, c.kv_lora_rank,
+                             b.o, c.num_heads * c.v_dim, c.v_dim});
   nn::ProductParams out{all_rows(), b.o, c.num_heads * c.v_dim, 1, {}};
   out.segments[0] = {w.o, b.x, c.hidden_size, 1};
   push(nn::product(backend, device::Part::kProjection), out);
@@ -274,17 +289,19 @@ void DsaModel::push_mlp(int32_t layer) {
   const auto& c = config_;
   const auto& w = weights_.layers()[static_cast<size_t>(layer)];
   auto& b = *buffers_;
-  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.x, c.hidden_size, nullptr, 0, w.post_attention_norm, c.hidden_size,
-                                                static_cast<float>(c.rms_norm_eps), b.a, c.hidden_size});
+  push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.x, c.hidden_size, nullptr, 0, w.post_attention_norm,
+                                                c.hidden_size, static_cast<float>(c.rms_norm_eps), b.a, c.hidden_size});
   const int32_t chosen = w.is_moe ? c.experts_per_token : 0;
   if (w.is_moe) {
     nn::ProductParams router{all_rows(), b.a, c.hidden_size, 1, {}};
     router.segments[0] = {w.router, b.router, c.num_experts, 0};
     push(nn::product(backend, device::Part::kExperts), router);
-    push(nn::route(backend), nn::RouteParams{all_rows(), c.num_experts, c.experts_per_token, c.num_expert_groups, c.expert_groups_kept,
-                                             c.norm_topk_prob ? 1 : 0, static_cast<float>(c.routed_scaling_factor), b.router, w.router_bias,
-                                             b.expert, b.expert_weight});
-    push(nn::expert_list(backend), nn::ExpertListParams{all_rows(), c.num_experts, c.experts_per_token, b.expert, b.expert_offset, b.expert_entry});
+    push(nn::route(backend),
+         nn::RouteParams{all_rows(), c.num_experts, c.experts_per_token, c.num_expert_groups, c.expert_groups_kept,
+                         c.norm_topk_prob ? 1 : 0, static_cast<float>(c.routed_scaling_factor), b.router, w.router_bias,
+                         b.expert, b.expert_weight});
+    push(nn::expert_list(backend), nn::ExpertListParams{all_rows(), c.num_experts, c.experts_per_token, b.expert,
+                                                        b.expert_offset, b.expert_entry});
   }
   nn::ExpertParams e;
   e.rows = all_rows();
@@ -305,7 +322,8 @@ void DsaModel::push_mlp(int32_t layer) {
   e.shared_out = b.shared_out;
   push(nn::expert_up(backend), e);
   push(nn::expert_down(backend), e);
-  push(nn::combine(backend), nn::CombineParams{all_rows(), c.hidden_size, chosen, e.has_shared, b.expert_weight, b.out, b.shared_out, b.x});
+  push(nn::combine(backend),
+       nn::CombineParams{all_rows(), c.hidden_size, chosen, e.has_shared, b.expert_weight, b.out, b.shared_out, b.x});
 }
 
 void DsaModel::push_head() {
@@ -314,12 +332,14 @@ void DsaModel::push_head() {
   auto& b = *buffers_;
   if (logit_range_[1] == 0) return;
   const nn::Rows rows{logit_range_.data(), limits_.max_logit_rows};
-  push(nn::rms_norm(backend), nn::RmsNormParams{rows, b.x, c.hidden_size, logit_rows_.data(), max_rows_, weights_.final_norm(), c.hidden_size,
-                                                static_cast<float>(c.rms_norm_eps), b.g, c.hidden_size});
+  push(nn::rms_norm(backend),
+       nn::RmsNormParams{rows, b.x, c.hidden_size, logit_rows_.data(), max_rows_, weights_.final_norm(), c.hidden_size,
+                         static_cast<float>(c.rms_norm_eps), b.g, c.hidden_size});
   nn::ProductParams head{rows, b.g, c.hidden_size, 1, {}};
   head.segments[0] = {weights_.lm_head(), b.logits, c.vocab_size, 0};
   push(nn::product(backend, device::Part::kHead), head);
-  push(device::copy_rows(), device::CopyParams{logit_range_.data(), reinterpret_cast<const std::byte*>(b.logits), reinterpret_cast<std::byte*>(logits_host_.data()),
+  push(device::copy_rows(), device::CopyParams{logit_range_.data(), reinterpret_cast<const std::byte*>(b.logits),
+                                               reinterpret_cast<std::byte*>(logits_host_.data()),
                                                c.vocab_size * static_cast<int64_t>(sizeof(float))});
 }
 
@@ -327,11 +347,13 @@ void DsaModel::push_taps(int32_t layer, Taps& taps) {
   auto& b = *buffers_;
   const auto l = static_cast<size_t>(layer);
   if (!taps.hidden.empty()) {
-    push(device::copy_rows(), device::CopyParams{all_.data(), reinterpret_cast<const std::byte*>(b.x), reinterpret_cast<std::byte*>(taps.hidden[l].data()),
+    push(device::copy_rows(), device::CopyParams{all_.data(), reinterpret_cast<const std::byte*>(b.x),
+                                                 reinterpret_cast<std::byte*>(taps.hidden[l].data()),
                                                  config_.hidden_size * static_cast<int64_t>(sizeof(float))});
   }
   if (!taps.topk.empty() && weights_.layers()[l].is_full) {
-    push(device::copy_rows(), device::CopyParams{all_.data(), reinterpret_cast<const std::byte*>(b.topk), reinterpret_cast<std::byte*>(taps.topk[l].data()),
+    push(device::copy_rows(), device::CopyParams{all_.data(), reinterpret_cast<const std::byte*>(b.topk),
+                                                 reinterpret_cast<std::byte*>(taps.topk[l].data()),
                                                  config_.index_topk * static_cast<int64_t>(sizeof(int32_t))});
   }
 }

@@ -1,10 +1,9 @@
-// The forward pass of a DSA model (GLM-5.2, GLM-5, DeepSeek-V3.2) as operations on a stream: reads like the paper, does no
-// pointer arithmetic of the cache and asks nothing of a device.
+// The forward pass of a DSA model (GLM-5.2, GLM-5, DeepSeek-V3.2) as operations on a stream: reads like the paper, does
+// no pointer arithmetic of the cache and asks nothing of a device.
 //
-// Row m of a step is one token; decode rows come first, then the prompt chunk. A row's result depends only on its request's
-// tokens, never on what else is in the step: every operator is row-invariant and attention walks positions in ascending
-// order (docs/architecture.md, "Invariant").
-// Thread safety: the executor's host thread.
+// Row m of a step is one token; decode rows come first, then the prompt chunk. A row's result depends only on its
+// request's tokens, never on what else is in the step: every operator is row-invariant and attention walks positions in
+// ascending order (docs/architecture.md, "Invariant"). Thread safety: the executor's host thread.
 #pragma once
 
 #include <cstdint>

@@ -17,10 +17,10 @@ namespace tidepool::model {
 
 using nn::PackedMatrix;
 
-struct IndexerWeights {       // full layers only
-  PackedMatrix wq_b;          // [Hi*Di, Rq]
-  PackedMatrix wk;            // [Di, H]
-  PackedMatrix weights_proj;  // [Hi, H]
+struct IndexerWeights {                  // full layers only
+  PackedMatrix wq_b;                     // [Hi*Di, Rq]
+  PackedMatrix wk;                       // [Di, H]
+  PackedMatrix weights_proj;             // [Hi, H]
   const float* k_norm_weight = nullptr;  // [Di]
   const float* k_norm_bias = nullptr;    // [Di]
 };
@@ -44,11 +44,11 @@ struct LayerWeights {
   bool is_full = false;                        // owns an indexer
   IndexerWeights indexer;
   bool is_moe = false;
-  MlpWeights dense;                   // when !is_moe
-  PackedMatrix router;                // [E, H], when is_moe
-  const float* router_bias = nullptr; // [E] fp32
-  std::vector<MlpWeights> experts;    // [E]
-  MlpWeights shared;                  // width I * n_shared; n == 0 when the model has none
+  MlpWeights dense;                    // when !is_moe
+  PackedMatrix router;                 // [E, H], when is_moe
+  const float* router_bias = nullptr;  // [E] fp32
+  std::vector<MlpWeights> experts;     // [E]
+  MlpWeights shared;                   // width I * n_shared; n == 0 when the model has none
 };
 
 struct MtpWeights {  // layer num_layers of the checkpoint; kept for multi-token prediction
@@ -61,8 +61,8 @@ struct MtpWeights {  // layer num_layers of the checkpoint; kept for multi-token
 
 struct LoadOptions {
   int num_threads = 1;
-  bool allow_nan = false;   // otherwise a NaN or infinity in any weight is an error that names the tensor
-  bool load_mtp = false;    // MTP tensors are always checked; packed only on request
+  bool allow_nan = false;  // otherwise a NaN or infinity in any weight is an error that names the tensor
+  bool load_mtp = false;   // MTP tensors are always checked; packed only on request
   // Which part of the experts this rank holds: experts [E*rank/num_ranks, E*(rank+1)/num_ranks). Others stay empty.
   int rank = 0;
   int num_ranks = 1;
@@ -74,9 +74,9 @@ struct LoadOptions {
 
 class Weights {
  public:
-  // Loads the Hugging Face checkpoint in `directory` (config already read from it). Every missing, unexpected, misshapen
-  // or truncated tensor is found before any weight is read, and listed in one error.
-  // Anonymous memory stays within 1.1 x resident_bytes() + 64 MiB.
+  // Loads the Hugging Face checkpoint in `directory` (config already read from it). Every missing, unexpected,
+  // misshapen or truncated tensor is found before any weight is read, and listed in one error. Anonymous memory stays
+  // within 1.1 x resident_bytes() + 64 MiB.
   static Weights load(const std::string& directory, const Config& config, const LoadOptions& options);
 
   Weights(Weights&&) noexcept;
@@ -87,8 +87,8 @@ class Weights {
   const MtpWeights* mtp() const;                    // null when absent or not loaded
   // Embedding rows in their stored type: row i at embedding() + i * H * dtype_bytes(embedding_type()).
   const std::byte* embedding() const;
-  DType embedding_type() const;  // kBF16, kF16 or kF32
-  const float* final_norm() const;  // [H]
+  DType embedding_type() const;         // kBF16, kF16 or kF32
+  const float* final_norm() const;      // [H]
   const PackedMatrix& lm_head() const;  // [V, H]
   uint64_t resident_bytes() const;
 

@@ -1,9 +1,9 @@
 // The lightning indexer: index keys in dimension-major tiles, scores, exact top-k.
 //
 // score(t, s) = sum over heads h of w[t, h] * max(0, q[t, h] . k[s]),   w already scaled by Hi^-0.5 * Di^-0.5.
-// Order: the dot product of a head is the chain of fused multiply-adds over d = 0..Di-1, ascending, from 0; heads are then
-// added by fused multiply-adds in ascending order, from 0. Lanes are tokens, so a score does not depend on how many tokens
-// or rows are scored together.
+// Order: the dot product of a head is the chain of fused multiply-adds over d = 0..Di-1, ascending, from 0; heads are
+// then added by fused multiply-adds in ascending order, from 0. Lanes are tokens, so a score does not depend on how
+// many tokens or rows are scored together.
 #pragma once
 
 #include <cstddef>
@@ -40,18 +40,18 @@ struct KeyTable {
 struct IndexPrepareParams {
   Rows rows;
   int32_t num_heads = 0, rope_dim = 0;
-  int32_t interleave = 1;  // 1: pairs (x[2j], x[2j+1]); 0: pairs (x[j], x[j + rope_dim/2])
-  float* q = nullptr;      // [max_rows, num_heads * dim]
+  int32_t interleave = 1;    // 1: pairs (x[2j], x[2j+1]); 0: pairs (x[j], x[j + rope_dim/2])
+  float* q = nullptr;        // [max_rows, num_heads * dim]
   const float* k = nullptr;  // [max_rows, dim]
-  float* w = nullptr;      // [max_rows, num_heads]
+  float* w = nullptr;        // [max_rows, num_heads]
   float w_scale = 0;
   const float* norm_weight = nullptr;  // [dim]
   const float* norm_bias = nullptr;    // [dim]
   float norm_eps = 0;
-  const float* cos_table = nullptr;    // [max_rows, rope_dim / 2]
+  const float* cos_table = nullptr;  // [max_rows, rope_dim / 2]
   const float* sin_table = nullptr;
   KeyTiles keys;
-  const int32_t* loc = nullptr;        // [max_rows]; negative: the key is not kept
+  const int32_t* loc = nullptr;  // [max_rows]; negative: the key is not kept
 };
 const device::OpType& index_prepare(Backend backend);
 
@@ -71,13 +71,13 @@ struct IndexScoreParams {
 // Pieces: (row, run of tiles).
 const device::OpType& index_score(Backend backend);
 
-// The topk largest scores of each row; of equal scores the lower position wins (declared order; -0 equals 0). Written in
-// ascending position, -1 as suffix. A row that sees at most topk positions gets all of them without looking at scores.
-// NaN scores count as smaller than every number.
+// The topk largest scores of each row; of equal scores the lower position wins (declared order; -0 equals 0). Written
+// in ascending position, -1 as suffix. A row that sees at most topk positions gets all of them without looking at
+// scores. NaN scores count as smaller than every number.
 struct TopkParams {
   Rows rows;
   int32_t topk = 0;
-  KeyTable table;               // position is read
+  KeyTable table;  // position is read
   const float* scores = nullptr;
   int64_t score_stride = 0;
   int32_t* topk_indices = nullptr;  // [max_rows, topk]

@@ -74,8 +74,8 @@ struct WriteRowParams {
   const float* cos_table = nullptr;
   const float* sin_table = nullptr;
   RowFormat format;
-  const RowLocation* dest = nullptr;    // [max_rows]; kNone: the row is not kept
-  PlaceTable places;                    // of this layer
+  const RowLocation* dest = nullptr;  // [max_rows]; kNone: the row is not kept
+  PlaceTable places;                  // of this layer
 };
 const device::OpType& write_row(Backend backend);
 

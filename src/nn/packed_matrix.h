@@ -37,7 +37,8 @@ struct PackedMatrix {
 };
 
 constexpr size_t packed_bytes(DType type, int32_t n, int32_t k) {
-  return static_cast<size_t>((n + kPanelRows - 1) / kPanelRows) * kPanelRows * static_cast<size_t>(k) * dtype_bytes(type);
+  return static_cast<size_t>((n + kPanelRows - 1) / kPanelRows) * kPanelRows * static_cast<size_t>(k) *
+         dtype_bytes(type);
 }
 
 // Packs panel `panel` from `source`, a row-major [n, k] matrix whose rows lie `row_stride` elements apart and whose

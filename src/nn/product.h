@@ -11,9 +11,9 @@ namespace tidepool::nn {
 // Up to kMaxSegments matrices with the same input, in one launch.
 struct ProductSegment {
   PackedMatrix w;
-  float* y = nullptr;   // [max_rows, y_stride], n values of a row written
+  float* y = nullptr;  // [max_rows, y_stride], n values of a row written
   int32_t y_stride = 0;
-  int32_t add = 0;      // 1: y = y + W x (one rounding after the sum is complete); 0: y = W x
+  int32_t add = 0;  // 1: y = y + W x (one rounding after the sum is complete); 0: y = W x
 };
 inline constexpr int32_t kMaxSegments = 4;
 
@@ -33,7 +33,7 @@ struct HeadProductParams {
   const PackedMatrix* heads = nullptr;  // [num_heads], all of one shape [n, k]
   const float* x = nullptr;             // row m, head h at x + m * x_stride + h * x_head_stride
   int32_t x_stride = 0, x_head_stride = 0;
-  float* y = nullptr;                   // row m, head h at y + m * y_stride + h * y_head_stride
+  float* y = nullptr;  // row m, head h at y + m * y_stride + h * y_head_stride
   int32_t y_stride = 0, y_head_stride = 0;
 };
 const device::OpType& head_product(Backend backend);

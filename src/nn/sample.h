@@ -17,9 +17,10 @@ struct SamplingParams {
 // Index of the largest logit; of equal ones the lowest. Empty when a logit is NaN or all are -inf.
 std::optional<int32_t> greedy(std::span<const float> logits);
 
-// softmax(logits / temperature) restricted to the top_k largest, then to the smallest set of the most likely tokens whose
-// probability reaches top_p (at least one; ties by lower id), renormalised; picks by `uniform` in [0, 1) walking tokens in
-// descending probability (ties: lower id). Computed in double. `scratch` avoids allocation: it keeps its capacity.
+// softmax(logits / temperature) restricted to the top_k largest, then to the smallest set of the most likely tokens
+// whose probability reaches top_p (at least one; ties by lower id), renormalised; picks by `uniform` in [0, 1) walking
+// tokens in descending probability (ties: lower id). Computed in double. `scratch` avoids allocation: it keeps its
+// capacity.
 std::optional<int32_t> sample(std::span<const float> logits, const SamplingParams& params, double uniform,
                               std::vector<int32_t>& scratch_ids, std::vector<double>& scratch_p);
 

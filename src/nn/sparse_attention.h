@@ -4,8 +4,8 @@
 //   s_i = scale * (qa[m,h] . row_i),  p = softmax(s),  u[m,h] = sum_i p_i * latent_i
 // where row_i = [latent | rope key] is read where locations[m, i] says; entries at Place::kNone are skipped.
 //
-// The one order (every launch shape, route and thread count): entries are cut into blocks of kAttentionBlock list entries.
-// A block has m_b = max s_i, l_b = sum exp(s_i - m_b) in ascending i, a_b[d] = chain of fused multiply-adds of
+// The one order (every launch shape, route and thread count): entries are cut into blocks of kAttentionBlock list
+// entries. A block has m_b = max s_i, l_b = sum exp(s_i - m_b) in ascending i, a_b[d] = chain of fused multiply-adds of
 // exp(s_i - m_b) * latent_i[d] in ascending i, from 0. Blocks are folded in ascending order:
 //   M = max(M, m_b);  L = fma(l_b, exp(m_b - M), L * exp(M_old - M));  A likewise;   u = A / L;
 // the first folded block is taken as it is.
@@ -29,15 +29,16 @@ struct SparseAttentionParams {
   int32_t topk = 0;
   float scale = 0;
   RowFormat format;
-  const float* qa = nullptr;                // [max_rows, num_heads, latent + rope]
+  const float* qa = nullptr;  // [max_rows, num_heads, latent + rope]
   // Row m's list at locations + (m - location_begin) * topk, its length at num_selected[m].
   const RowLocation* locations = nullptr;
   int32_t location_begin = 0;
-  const int32_t* num_selected = nullptr;    // [max_rows]
-  PlaceTable places;                        // of this layer
-  float* u = nullptr;                       // [max_rows, num_heads, latent]
+  const int32_t* num_selected = nullptr;  // [max_rows]
+  PlaceTable places;                      // of this layer
+  float* u = nullptr;                     // [max_rows, num_heads, latent]
   // attention_split and attention_merge: workspace for blocks, row m - rows.begin(). [split_rows, ceil(topk /
-  // kAttentionBlock), num_heads, latent + 2]: a (in an order of the backend's own), m, l; l = 0: a block without entries.
+  // kAttentionBlock), num_heads, latent + 2]: a (in an order of the backend's own), m, l; l = 0: a block without
+  // entries.
   float* partial = nullptr;
   int32_t split_rows = 0;
 };

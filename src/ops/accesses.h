@@ -16,7 +16,8 @@ enum class Mode { kRead, kWrite };
 void declare_rows(device::AccessList& list, const RowPlanes& planes, int64_t first, int64_t count, Mode mode);
 // The store records of one request's positions [begin, end), block by block, through its row of the block table.
 void declare_records(device::AccessList& list, const RowStore& store, int32_t group, int32_t layer_in_group,
-                     const int32_t* blocks, int32_t max_blocks, int32_t block_size, int64_t begin, int64_t end, Mode mode);
+                     const int32_t* blocks, int32_t max_blocks, int32_t block_size, int64_t begin, int64_t end,
+                     Mode mode);
 
 void declare_plan(const PlanParams& p, device::AccessList& list);
 void declare_serve(const ServeParams& p, device::AccessList& list);

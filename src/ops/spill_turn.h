@@ -12,7 +12,8 @@ inline SpillParams at_turn(const SpillParams& p, bool about_to_run = true) {
   const int64_t turn = static_cast<int64_t>(static_cast<uint32_t>(*turn_now) % static_cast<uint32_t>(p.num_turns));
   now.num_turns = 1;
   now.num_rows += turn;
-  for (const int32_t** list : {&now.cache_slot, &now.first, &now.count, &now.source_base, &now.source_origin, &now.source_rows}) {
+  for (const int32_t** list :
+       {&now.cache_slot, &now.first, &now.count, &now.source_base, &now.source_origin, &now.source_rows}) {
     *list += turn * p.max_rows;
   }
   return now;

@@ -26,7 +26,8 @@ struct InstallRecord {
   int32_t set;
   int32_t position;  // token position
   int32_t query;     // [0, q_len)
-  int32_t place;     // [0, topk): where in the query's list; the row lies in selection row (b * q_len + query) * topk + place
+  int32_t
+      place;  // [0, topk): where in the query's list; the row lies in selection row (b * q_len + query) * topk + place
 };
 
 // Status word of one request; 0 is fine, anything else ends the request with that error. Words only go from 0 to
@@ -35,10 +36,10 @@ struct InstallRecord {
 // one thing that operators do not declare, and they lie in memory that is always accessible.
 enum class RequestStatus : int32_t {
   kOk = 0,
-  kFetchFailed = 1,   // the host store could not deliver a row
-  kSpillFailed = 2,   // the host store could not take a row
-  kBadPosition = 3,   // a top-k id beyond the id range reached an operator
-  kRowNotDurable = 4, // a row was wanted that is neither in the window nor spilled
+  kFetchFailed = 1,    // the host store could not deliver a row
+  kSpillFailed = 2,    // the host store could not take a row
+  kBadPosition = 3,    // a top-k id beyond the id range reached an operator
+  kRowNotDurable = 4,  // a row was wanted that is neither in the window nor spilled
 };
 
 inline void set_status(int32_t* word, RequestStatus status) {
@@ -46,15 +47,16 @@ inline void set_status(int32_t* word, RequestStatus status) {
   std::atomic_ref<int32_t>(*word).compare_exchange_strong(ok, static_cast<int32_t>(status), std::memory_order_relaxed);
 }
 inline RequestStatus load_status(const int32_t* word) {
-  return static_cast<RequestStatus>(std::atomic_ref<int32_t>(*const_cast<int32_t*>(word)).load(std::memory_order_relaxed));
+  return static_cast<RequestStatus>(
+      std::atomic_ref<int32_t>(*const_cast<int32_t*>(word)).load(std::memory_order_relaxed));
 }
 
 // Replacement state of one layer group, for all cache slots. The pool's rows themselves are per layer.
 // Invariant after each commit: slot_of_token[s][p] == i >= 0 if and only if token_of_slot[s][i] == p.
 //
-// A pool slot is empty (state 0), reserved (-g: its old token is unmapped, its row is being overwritten) or valid (g), g the
-// generation of the request it belongs to. Only a slot that is valid in the generation its cache slot has now can be hit:
-// whatever a late or left-out operation of an earlier request leaves behind is not served to the next.
+// A pool slot is empty (state 0), reserved (-g: its old token is unmapped, its row is being overwritten) or valid (g),
+// g the generation of the request it belongs to. Only a slot that is valid in the generation its cache slot has now can
+// be hit: whatever a late or left-out operation of an earlier request leaves behind is not served to the next.
 struct GroupState {
   int32_t* slot_of_token = nullptr;  // [num_cache_slots, id_range], -1: not pooled
   int32_t* token_of_slot = nullptr;  // [num_cache_slots, num_sets * num_ways], -1: empty
@@ -63,9 +65,10 @@ struct GroupState {
   int32_t id_range = 0;
   int32_t num_sets = 0;  // a power of two
   int32_t num_ways = 16;
-  int32_t policy = 0;    // policy::Kind
-  int32_t* slot_state = nullptr;        // [num_cache_slots, num_sets * num_ways]
-  const int32_t* generation = nullptr;  // [num_cache_slots] > 0, of the request that has the cache slot; the host writes it
+  int32_t policy = 0;             // policy::Kind
+  int32_t* slot_state = nullptr;  // [num_cache_slots, num_sets * num_ways]
+  const int32_t* generation =
+      nullptr;  // [num_cache_slots] > 0, of the request that has the cache slot; the host writes it
   constexpr int32_t pool_size() const { return num_sets * num_ways; }
 };
 

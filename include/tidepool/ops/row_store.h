@@ -1,9 +1,9 @@
 // What the offload operators need of a host store: asynchronous reads and writes of rows. The only read interface there
 // is: nobody outside the store looks at its memory.
 //
-// A store holds records. Record r of layer group g keeps the rows of one token position in all layers of g, next to each
-// other; r = store block * block_size + offset in the block. The store of a request's position p is found through the
-// request's block table; the operators do that arithmetic.
+// A store holds records. Record r of layer group g keeps the rows of one token position in all layers of g, next to
+// each other; r = store block * block_size + offset in the block. The store of a request's position p is found through
+// the request's block table; the operators do that arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct RowCopy {
 };
 
 struct RowTransfer {
-  int32_t group = 0;           // layer group
-  int32_t layer_in_group = 0;  // which row of the record
+  int32_t group = 0;                // layer group
+  int32_t layer_in_group = 0;       // which row of the record
   const RowCopy* copies = nullptr;  // [count]; stays valid until the event completes
   int32_t count = 0;                // may be 0: then only the event is finished
   RowPlanes device;                 // destination of a fetch, source of a store
-  // The request's status word, set to a RequestStatus (plan_format.h) when any copy fails; never cleared. Other requests
-  // are not affected.
+  // The request's status word, set to a RequestStatus (plan_format.h) when any copy fails; never cleared. Other
+  // requests are not affected.
   int32_t* status = nullptr;
 };
 

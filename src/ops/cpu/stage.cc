@@ -114,15 +114,16 @@ void run_fetch(const StageFetchParams& p, int32_t piece, int32_t) {
   p.store->fetch(transfer, *p.done);
 }
 
-// The list is made by an earlier operation of the same step, so what is declared is all it can name: the whole stage part,
-// and every record of the layer before the chunk. Status words are not declared (plan_format.h).
+// The list is made by an earlier operation of the same step, so what is declared is all it can name: the whole stage
+// part, and every record of the layer before the chunk. Status words are not declared (plan_format.h).
 void declare_fetch(const StageFetchParams& p, AccessList& list) {
   list.read(p.copies, static_cast<size_t>(p.stage_capacity) * sizeof(RowCopy));
   list.read(p.num_copies, sizeof(int32_t));
   declare_rows(list, p.staging, p.chunk_capacity, p.stage_capacity, Mode::kWrite);
   if (p.chunk[0] >= 0) {
-    declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + static_cast<int64_t>(p.chunk[0]) * p.max_blocks,
-                    p.max_blocks, p.block_size, 0, p.chunk[1], Mode::kRead);
+    declare_records(list, *p.store, p.group, p.layer_in_group,
+                    p.block_table + static_cast<int64_t>(p.chunk[0]) * p.max_blocks, p.max_blocks, p.block_size, 0,
+                    p.chunk[1], Mode::kRead);
   }
   list.write(p.fetched_rows, sizeof(int64_t));
 }
