@@ -96,6 +96,28 @@ TEST(GoldenModel, one_changed_expected_value_of_each_kind_is_a_difference) {
   EXPECT_EQ(changed([](Expected& e) { e.topk.begin()->second.values.back() -= 1; }), 1u);
 }
 
+TEST(GoldenModel, one_changed_value_of_the_demo_case_is_a_difference_where_the_choice_was_clear) {
+  const auto cases = golden_cases("demo");
+  ASSERT_FALSE(cases.empty());
+  const Expected expected = Expected::read(cases.front() + "/expected.safetensors");
+  const Computed computed = compute(parity_options(demo_model_dir()), expected);
+  const Tolerance tolerance = tolerance_of(cases.front());
+  ASSERT_TRUE(differences(expected, computed, tolerance).empty());
+  Expected logit = expected;
+  logit.decode_logits.values[3] += 5e-3f;
+  EXPECT_EQ(differences(logit, computed, tolerance).size(), 1u);
+  const auto& [layer, margins] = *expected.topk_margin.begin();
+  for (bool clear : {true, false}) {
+    Expected set = expected;
+    int64_t row = 0;
+    while (row + 1 < margins.rows && (margins.values[static_cast<size_t>(row)] > tolerance.exact_margin) != clear)
+      ++row;
+    if ((margins.values[static_cast<size_t>(row)] > tolerance.exact_margin) != clear) continue;
+    set.topk.at(layer).values[static_cast<size_t>(row * set.topk.at(layer).width)] += 1;
+    EXPECT_EQ(differences(set, computed, tolerance).empty(), !clear);
+  }
+}
+
 TEST(GoldenModel, a_latent_norm_eps_of_1e_5_misses_the_glm_cases) {
   for (const auto& dir : golden_cases("hf")) {
     if (dir.find("glm52-list") == std::string::npos) continue;
