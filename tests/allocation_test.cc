@@ -29,6 +29,18 @@ void* count_and_allocate(size_t bytes, size_t alignment) {
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return count_and_allocate(bytes, static_cast<size_t>(alignment));
 }
+// The other forms too: a sanitizer's own would not match the operator delete below.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return count_and_allocate(bytes, alignof(std::max_align_t));
+}
+[[gnu::noinline]] void* operator new[](size_t bytes) { return count_and_allocate(bytes, alignof(std::max_align_t)); }
+[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return count_and_allocate(bytes, alignof(std::max_align_t));
+}
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
