@@ -42,15 +42,6 @@ std::string copy_of_tiny_model(const TemporaryFolder& folder) {
   return copy;
 }
 
-void expect_refused(const Arguments& arguments, int exit_code, const Arguments& parts) {
-  const ProgramResult result = run_program(arguments, {.input = "x"});
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_TRUE(result.is_one_line_error()) << result.err;
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
-}
-
 Arguments generate(const Arguments& more) {
   Arguments arguments{"generate", "--model", tiny_model(), "--ignore-eos", "--prompt", "hello"};
   arguments.insert(arguments.end(), more.begin(), more.end());

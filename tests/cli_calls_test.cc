@@ -8,15 +8,6 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-void expect_refused(const Arguments& arguments, int exit_code, const Arguments& parts, const std::string& input = "x") {
-  const ProgramResult result = run_program(arguments, {.input = input});
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_TRUE(result.is_one_line_error()) << result.err;
-  for (const std::string& part : parts)
-    EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
-}
-
 Arguments generate(const Arguments& more) {
   Arguments arguments{"generate", "--model", tiny_model()};
   arguments.insert(arguments.end(), more.begin(), more.end());

@@ -128,4 +128,14 @@ std::vector<std::string> TemporaryFolder::names() const {
   return names;
 }
 
+void expect_refused(const std::vector<std::string>& arguments, int exit_code, const std::vector<std::string>& parts,
+                    const std::string& input) {
+  const ProgramResult result = run_program(arguments, {.input = input});
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(result.is_one_line_error()) << result.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+}
+
 }  // namespace tidepool::testing

@@ -26,6 +26,11 @@ struct ProgramOptions {
 
 ProgramResult run_program(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
 
+// Expects that the call is refused: this exit code, nothing on standard output, one line of error with all `parts` in
+// it.
+void expect_refused(const std::vector<std::string>& arguments, int exit_code, const std::vector<std::string>& parts,
+                    const std::string& input = "x");
+
 // A checkpoint that `make-model --preset tiny` made, once per process.
 const std::string& tiny_model();
 
