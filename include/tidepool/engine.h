@@ -29,23 +29,41 @@
 
 namespace tidepool {
 
-enum class OffloadRoute { kOff, kSelect };  // gather and direct: not available yet
+enum class OffloadRoute { kOff, kSelect, kGather };  // direct: not available yet
+
+// How a step is launched; all modes give the same bits (docs/architecture.md, "Execution modes").
+enum class ExecMode {
+  kEager,    // each operation is pushed as it is reached
+  kCapture,  // a decode step is recorded once per number of decode rows and replayed
+  kCompile,  // the recorded step becomes a functional graph, passes rewrite it, the result is replayed
+};
+
+inline constexpr int32_t kMaxDraftTokens = 3;
 
 // The largest values of the options of these names.
 inline constexpr int32_t kMaxThreads = 1024, kMaxNumSeqs = 4096, kMaxNumBatchedTokens = 65536;
 
 struct EngineOptions {
-  std::string model;              // a Hugging Face checkpoint directory
-  DType kv_dtype = DType::kBF16;  // of cache rows and index keys: kBF16 or kF32. Activations are fp32 either way.
-  int num_threads = 0;            // 0: all the process may use
-  int32_t max_model_len = 0;      // tokens of one request, prompt and output; 0: the model's maximum
-  int32_t max_num_seqs = 1;       // requests that run at once (cache slots)
+  std::string model;               // a Hugging Face checkpoint directory
+  DType kv_dtype = DType::kBF16;   // of index keys, and of cache rows unless row_dtype says otherwise: kBF16 or kF32.
+                                   // Activations are fp32 either way.
+  std::optional<DType> row_dtype;  // of cache rows, host and device alike: kBF16, kF32, kI8 (c8) or kF8E4M3
+                                   // (row_table.h)
+  int num_threads = 0;             // 0: all the process may use
+  int32_t max_model_len = 0;       // tokens of one request, prompt and output; 0: the model's maximum
+  int32_t max_num_seqs = 1;        // requests that run at once (cache slots)
   int32_t max_num_batched_tokens = 512;  // rows of one step, decode rows and prompt chunk together
   int32_t block_size = 128;              // tokens per block: 128 or 256
   OffloadRoute route = OffloadRoute::kOff;
   int32_t pool_size = 8192;  // rows per request and layer (select)
   int32_t num_ways = 16;
   std::string policy = "fifo";
+  int32_t num_draft_tokens = 0;  // tokens the MTP layer guesses per step, 0 to kMaxDraftTokens
+  // Draft steps after the first, where they keep the first one's lists, read what it has served. False: they are served
+  // again. No result depends on it.
+  bool mtp_gather_reuse = true;
+  ExecMode exec = ExecMode::kEager;
+  std::string dump_graph;        // kCompile: directory for the graph before and after each pass (dot); "": none
   uint64_t device_kv_bytes = 0;  // budget of the device arena for KV; 0: what max_num_seqs x max_model_len needs
   uint64_t host_kv_bytes = 0;    // budget of the host store; 0: likewise
   uint64_t seed = 0;             // of sampling
@@ -101,11 +119,25 @@ struct RowRecord {
   std::vector<float> logits;               // [vocab]
 };
 
+// What the MTP layer proposed for one request behind the tokens of this step (record_hidden).
+struct DraftRecord {
+  RequestId request = -1;
+  int32_t position = 0;            // of the newest token whose successor is wanted: row of the first draft, plus one
+  std::vector<int32_t> draft_ids;  // [num_draft_tokens]
+  // The first draft's row: hidden state behind shared_head.norm, logits, and the list it attended to.
+  std::vector<float> hidden;  // [hidden]
+  std::vector<float> logits;  // [vocab]
+  std::vector<int32_t> topk;  // [index_topk] ascending, -1 as suffix
+};
+
 struct StepResult {
   std::vector<Output> outputs;
-  std::vector<RowRecord> rows;  // record_hidden only
-  int32_t prefill_tokens = 0;   // prompt rows of this step
-  int32_t decode_tokens = 0;    // decode rows of this step
+  std::vector<RowRecord> rows;      // record_hidden only; rows of rejected drafts included, marked by position only
+  std::vector<DraftRecord> drafts;  // record_hidden only; of requests that go on
+  int32_t prefill_tokens = 0;       // prompt rows of this step
+  int32_t decode_tokens = 0;        // requests that decoded in this step (1 + num_draft_tokens rows each)
+  int32_t drafted_tokens = 0;       // drafts verified in this step
+  int32_t accepted_tokens = 0;      // and accepted
 };
 
 struct CacheCounts {  // entries of selected lists over all decode rows; hits + misses + window = all of them

@@ -11,13 +11,27 @@
 namespace tidepool {
 
 // How one row is stored; the same on host and device. Trivially copyable.
+//
+//   kBF16, kF32    latent and rope values of the type
+//   kI8 ("c8")     latent: int8 codes, then one fp32 scale per kScaleValues of them; rope: bf16. 512 + 64: 656 bytes.
+//   kF8E4M3        the same with e4m3 codes
+// A coded value is code * scale, one fp32 rounding. scale = largest magnitude of its values / 127 (int8) or / 448
+// (e4m3), one rounding; code = value / scale rounded to nearest even (int8 within +-127; e4m3 saturating at +-448);
+// where all values are 0 the scale is 0 and so are the codes. Scales lie behind the codes, not aligned.
 struct RowFormat {
-  DType type = DType::kBF16;  // kBF16 or kF32
+  static constexpr int32_t kScaleValues = 128;
+
+  DType type = DType::kBF16;  // kBF16, kF32, kI8 or kF8E4M3
   int32_t latent_values = 0;
   int32_t rope_values = 0;
 
-  constexpr int32_t latent_bytes() const { return latent_values * static_cast<int32_t>(dtype_bytes(type)); }
-  constexpr int32_t rope_bytes() const { return rope_values * static_cast<int32_t>(dtype_bytes(type)); }
+  constexpr bool is_coded() const { return type == DType::kI8 || type == DType::kF8E4M3; }
+  constexpr int32_t num_scales() const { return is_coded() ? (latent_values + kScaleValues - 1) / kScaleValues : 0; }
+  constexpr DType rope_type() const { return is_coded() ? DType::kBF16 : type; }
+  constexpr int32_t latent_bytes() const {
+    return latent_values * static_cast<int32_t>(dtype_bytes(type)) + num_scales() * static_cast<int32_t>(sizeof(float));
+  }
+  constexpr int32_t rope_bytes() const { return rope_values * static_cast<int32_t>(dtype_bytes(rope_type())); }
   constexpr int32_t row_bytes() const { return latent_bytes() + rope_bytes(); }
 };
 

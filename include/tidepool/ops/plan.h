@@ -2,7 +2,8 @@
 // for a request only by its status word.
 //
 // For query q of row b with C = seq_len[b]: visible bound V = C - (q_len - 1 - q) - 1 (the query's own position),
-// final bound A = max(C - q_len - 1, 0). Entries are tested in this order (published DsaPlan):
+// final bound A = max(final_len[b] - 1, 0), final_len[b] = C -
+// q_len where the batch gives none. Entries are tested in this order (published DsaPlan):
 //   after a negative id of the same list          -> kNone  (-1)
 //   the first negative id                          -> kStop  (the id)
 //   C <= 0, or V < 0, or id > V                    -> kFuture (id)

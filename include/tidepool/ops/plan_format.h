@@ -81,6 +81,8 @@ struct DecodeBatch {
   const int32_t* cache_slot = nullptr;   // [max_rows]; -1: inactive row, no work is done for it
   const int32_t* seq_len = nullptr;      // [max_rows] rows valid after this step, this step's tokens included
   const int32_t* spilled_len = nullptr;  // [max_rows] positions below are readable from the host store
+  // [max_rows] positions below are final: they will not be written again. Null: seq_len - q_len, as published.
+  const int32_t* final_len = nullptr;
 };
 
 }  // namespace tidepool::ops
