@@ -103,6 +103,7 @@ void declare_plan(const PlanParams& p, AccessList& list) {
   declare_batch(list, p.batch);
   declare_part(list, p.batch.seq_len, 0, p.batch.max_rows, Mode::kRead);
   declare_part(list, p.batch.spilled_len, 0, p.batch.max_rows, Mode::kRead);
+  if (p.batch.final_len != nullptr) declare_part(list, p.batch.final_len, 0, p.batch.max_rows, Mode::kRead);
   declare_part(list, p.num_records, 0, p.batch.max_rows, Mode::kWrite);
   declare_part(list, p.num_unique_misses, 0, p.batch.max_rows, Mode::kWrite);
   const int64_t entries = static_cast<int64_t>(p.batch.q_len) * p.topk;
@@ -126,6 +127,7 @@ void declare_serve(const ServeParams& p, AccessList& list) {
   declare_batch(list, p.batch);
   declare_part(list, p.batch.seq_len, 0, p.batch.max_rows, Mode::kRead);
   declare_part(list, p.batch.spilled_len, 0, p.batch.max_rows, Mode::kRead);
+  if (p.batch.final_len != nullptr) declare_part(list, p.batch.final_len, 0, p.batch.max_rows, Mode::kRead);
   const int64_t entries = static_cast<int64_t>(p.batch.q_len) * p.topk;
   for (int32_t b = 0; b < p.batch.max_rows; ++b) {
     const int64_t slot = active_slot(p.batch, b);
@@ -134,7 +136,7 @@ void declare_serve(const ServeParams& p, AccessList& list) {
     declare_rows(list, p.pool, slot * p.pool_size, p.pool_size, Mode::kRead);
     // Wanted from the ring: what is newer than the final bound or not spilled yet, as far as the ring still has it.
     const int64_t seq_len = p.batch.seq_len[b], spilled_len = std::max(p.batch.spilled_len[b], 0);
-    const int64_t newest_final = final_bound(p.batch.seq_len[b], p.batch.q_len);
+    const int64_t newest_final = final_bound(p.batch, b);
     const int64_t oldest = std::max({std::min(newest_final + 1, spilled_len), seq_len - p.window_rows, int64_t{0}});
     declare_ring(list, p.window, slot * p.window_rows, 0, p.window_rows, oldest, seq_len, Mode::kRead);
     declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + slot * p.max_blocks, p.max_blocks,

@@ -22,6 +22,11 @@ constexpr int32_t visible_bound(int32_t seq_len, int32_t q_len, int32_t q) { ret
 // A: the newest position that was final before this step; 0 when there is none (published).
 constexpr int32_t final_bound(int32_t seq_len, int32_t q_len) { return std::max(seq_len - q_len - 1, 0); }
 
+// A of batch row b.
+inline int32_t final_bound(const DecodeBatch& batch, int32_t b) {
+  return batch.final_len == nullptr ? final_bound(batch.seq_len[b], batch.q_len) : std::max(batch.final_len[b] - 1, 0);
+}
+
 // Words of a bit set over [0, id_range).
 constexpr int64_t bitset_words(int32_t id_range) { return (static_cast<int64_t>(id_range) + 31) / 32; }
 

@@ -31,9 +31,11 @@ device::Cost cost_plan(const PlanParams& p) {
     uint64_t records = 0, lookups = 0;
     for (int32_t q = 0; q < q_len; ++q) {
       bool ended = false;
+      const int32_t visible = visible_bound(seq_len, q_len, q);
       const int32_t* ids = p.topk_indices + (static_cast<int64_t>(b) * q_len + q) * p.topk;
       for (int32_t i = 0; i < p.topk; ++i) {
-        const auto source = static_cast<Source>(classify(p.state, slot, seq_len, q_len, q, ids[i], ended).source);
+        const auto source = static_cast<Source>(
+            classify(p.state, slot, seq_len, final_bound(p.batch, b), visible, ids[i], ended).source);
         ended = ended || source == Source::kStop;
         lookups += source == Source::kHit || source == Source::kMiss;
         records += source == Source::kMiss;

@@ -44,7 +44,7 @@ template <typename Policy>
 void plan_query(const PlanParams& p, int32_t b, int64_t slot, int32_t q, RowPlan& row) {
   const int32_t seq_len = p.batch.seq_len[b], spilled_len = p.batch.spilled_len[b];
   const int32_t visible = seq_len <= 0 ? -1 : visible_bound(seq_len, p.batch.q_len, q);
-  const int32_t newest_final = final_bound(seq_len, p.batch.q_len);
+  const int32_t newest_final = final_bound(p.batch, b);
   const int64_t list = static_cast<int64_t>(b) * p.batch.q_len + q;
   const int32_t* ids = p.topk_indices + list * p.topk;
   PlanEntry* plan = p.plan + list * p.topk;

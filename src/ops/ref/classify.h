@@ -6,10 +6,9 @@
 namespace tidepool::ops {
 
 // ended: an earlier id of the same list was negative.
-inline PlanEntry classify(const GroupState& state, int64_t slot, int32_t seq_len, int32_t q_len, int32_t q, int32_t id,
-                          bool ended) {
+inline PlanEntry classify(const GroupState& state, int64_t slot, int32_t seq_len, int32_t newest_final, int32_t visible,
+                          int32_t id, bool ended) {
   const auto entry = [](Source source, int32_t index) { return PlanEntry{static_cast<int32_t>(source), index}; };
-  const int32_t visible = visible_bound(seq_len, q_len, q), newest_final = final_bound(seq_len, q_len);
   if (ended) return entry(Source::kNone, -1);
   if (id < 0) return entry(Source::kStop, id);
   if (seq_len <= 0 || visible < 0 || id > visible) return entry(Source::kFuture, id);

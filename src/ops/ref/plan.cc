@@ -23,16 +23,17 @@ void run(const PlanParams& p, int32_t b, int32_t) {
   int64_t* counts = p.counts + int64_t{4} * slot;
 
   for (int32_t q = 0; q < q_len; ++q) {
+    const int32_t visible = visible_bound(seq_len, q_len, q);
     bool ended = false;
     int32_t valid = 0;
     for (int32_t place = 0; place < p.topk; ++place) {
       const int64_t entry = first_entry + static_cast<int64_t>(q) * p.topk + place;
       const int32_t id = p.topk_indices[entry];
-      const PlanEntry result = classify(p.state, slot, seq_len, q_len, q, id, ended);
+      const PlanEntry result = classify(p.state, slot, seq_len, final_bound(p.batch, b), visible, id, ended);
       p.plan[entry] = result;
       const auto source = static_cast<Source>(result.source);
       if (source == Source::kStop) ended = true;
-      if (!ended && id <= visible_bound(seq_len, q_len, q)) ++valid;
+      if (!ended && id <= visible) ++valid;
       if (count_index(source) >= 0) ++counts[count_index(source)];
       if (source != Source::kMiss) continue;
 
