@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "model/safetensors.h"
 
 namespace tidepool::test {
 namespace {
@@ -29,26 +28,6 @@ std::vector<To> convert(const model::TensorView& view) {
 }
 
 int64_t width_of(const model::TensorView& view) { return view.shape.size() > 1 ? view.shape.back() : 1; }
-
-FloatTable floats(const model::TensorView& view) {
-  return {view.shape.at(0), width_of(view), convert<float, float>(view)};
-}
-
-std::vector<int32_t> valid_ids(const int32_t* row, int64_t width) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < width && row[i] >= 0; ++i) ids.push_back(row[i]);
-  return ids;
-}
-
-float max_abs_difference(const float* a, const float* b, int64_t n) {
-  float worst = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float d = std::abs(a[i] - b[i]);
-    if (std::isnan(d)) return INFINITY;
-    worst = std::max(worst, d);
-  }
-  return worst;
-}
 
 class Comparison {
  public:
@@ -89,12 +68,10 @@ class Comparison {
     const auto end = static_cast<int64_t>(c_.rows.size());
     for (int64_t i = 0; i < table.rows; ++i) {
       const RowRecord* row = at(end - table.rows + i);
-      double norm = 0;
-      for (int64_t j = 0; j < table.width; ++j) norm += static_cast<double>(table.row(i)[j]) * table.row(i)[j];
       const float d = row == nullptr ? INFINITY
                                      : max_abs_difference(row->hidden.at(static_cast<size_t>(layer)).data(),
                                                           table.row(i), table.width);
-      if (!(d <= t_.hidden * std::sqrt(norm)))
+      if (!(d <= t_.hidden * norm(table.row(i), table.width)))
         found_.push_back(fmt::format("hidden.{} row {} is off by {}", layer, i, d));
     }
   }
@@ -110,7 +87,7 @@ class Comparison {
         continue;
       }
       const auto& ids = row->topk[static_cast<size_t>(layer)];
-      if (valid_ids(ids.data(), static_cast<int64_t>(ids.size())) != valid_ids(table.row(i), table.width)) {
+      if (without_suffix(ids.data(), static_cast<int64_t>(ids.size())) != without_suffix(table.row(i), table.width)) {
         found_.push_back(fmt::format("topk.{} row {} is another set", layer, i));
       }
     }
@@ -126,6 +103,38 @@ class Comparison {
 };
 
 }  // namespace
+
+FloatTable float_table(const model::TensorView& view) {
+  return {view.shape.at(0), width_of(view), convert<float, float>(view)};
+}
+
+IntTable int_table(const model::TensorView& view) {
+  return {view.shape.at(0), width_of(view), convert<int32_t, int32_t>(view)};
+}
+
+std::vector<int32_t> token_ids(const model::TensorView& view) { return convert<int32_t, int64_t>(view); }
+
+float max_abs_difference(const float* a, const float* b, int64_t n) {
+  float worst = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = std::abs(a[i] - b[i]);
+    if (std::isnan(d)) return INFINITY;
+    worst = std::max(worst, d);
+  }
+  return worst;
+}
+
+double norm(const float* values, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(sum);
+}
+
+std::vector<int32_t> without_suffix(const int32_t* row, int64_t width) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < width && row[i] >= 0; ++i) ids.push_back(row[i]);
+  return ids;
+}
 
 std::string golden_dir() {
   const char* dir = std::getenv("TIDEPOOL_GOLDEN_DIR");
@@ -148,16 +157,15 @@ std::vector<std::string> golden_cases(const std::string& kind) {
 Expected Expected::read(const std::string& path) {
   const model::SafetensorsFile file(path);
   Expected e;
-  e.input_ids = convert<int32_t, int64_t>(file.at("input_ids"));
-  e.generated_ids = convert<int32_t, int64_t>(file.at("generated_ids"));
-  e.prefill_logits = floats(file.at("logits.prefill"));
-  e.decode_logits = floats(file.at("logits.decode"));
+  e.input_ids = token_ids(file.at("input_ids"));
+  e.generated_ids = token_ids(file.at("generated_ids"));
+  e.prefill_logits = float_table(file.at("logits.prefill"));
+  e.decode_logits = float_table(file.at("logits.decode"));
   for (const auto& [name, view] : file.tensors()) {
     const auto layer_of = [&](const char* prefix) { return std::stoi(name.substr(std::strlen(prefix))); };
-    if (name.starts_with("hidden.")) e.hidden[layer_of("hidden.")] = floats(view);
-    if (name.starts_with("topk."))
-      e.topk[layer_of("topk.")] = {view.shape.at(0), width_of(view), convert<int32_t, int32_t>(view)};
-    if (name.starts_with("topk_margin.")) e.topk_margin[layer_of("topk_margin.")] = floats(view);
+    if (name.starts_with("hidden.")) e.hidden[layer_of("hidden.")] = float_table(view);
+    if (name.starts_with("topk.")) e.topk[layer_of("topk.")] = int_table(view);
+    if (name.starts_with("topk_margin.")) e.topk_margin[layer_of("topk_margin.")] = float_table(view);
   }
   return e;
 }

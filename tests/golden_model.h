@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_impl.h"
+#include "model/safetensors.h"
 
 namespace tidepool::test {
 
@@ -26,6 +27,13 @@ struct IntTable {
   std::vector<int32_t> values;
   const int32_t* row(int64_t i) const { return values.data() + i * width; }
 };
+
+FloatTable float_table(const model::TensorView& view);                // F32
+IntTable int_table(const model::TensorView& view);                    // I32
+std::vector<int32_t> token_ids(const model::TensorView& view);        // I64
+float max_abs_difference(const float* a, const float* b, int64_t n);  // infinite when one is no number
+double norm(const float* values, int64_t n);
+std::vector<int32_t> without_suffix(const int32_t* row, int64_t width);  // the ids before the first -1
 
 // expected.safetensors of a case.
 struct Expected {

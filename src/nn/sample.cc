@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
+
 namespace tidepool::nn {
 namespace {
 
@@ -63,6 +65,35 @@ class DescendingTokens {
   std::vector<double>& p_;
 };
 
+// What may be drawn: the first `count` tokens of the descending order, `total` their likelihood.
+struct Kept {
+  size_t count = 0;
+  double total = 0;
+};
+
+// `tokens` walks `ids`; both keep the top_k largest.
+Kept keep(DescendingTokens& tokens, const std::vector<int32_t>& ids, const SamplingParams& params) {
+  if (params.top_k > 0) tokens.keep_largest(static_cast<size_t>(params.top_k));
+  Kept kept{ids.size(), 0};
+  for (int32_t id : ids) kept.total += tokens.likelihood(id);
+  if (params.top_p >= 1.0) return kept;
+  const double wanted = params.top_p * kept.total;
+  kept = {0, 0};
+  do kept.total += tokens.at(kept.count++);
+  while (kept.total < wanted && kept.count < ids.size());
+  return kept;
+}
+
+// Every token above -inf, and room for their likelihoods.
+void list_tokens(std::span<const float> logits, std::vector<int32_t>& ids, std::vector<double>& p) {
+  ids.clear();
+  ids.reserve(logits.size());
+  p.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] != -INFINITY) ids.push_back(static_cast<int32_t>(i));
+  }
+}
+
 // splitmix64's output function: a bijection that mixes every bit into every other.
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -82,31 +113,36 @@ std::optional<int32_t> sample(std::span<const float> logits, const SamplingParam
   if (std::isinf(top_logit)) return top;  // +inf takes all the probability
 
   std::vector<int32_t>& ids = scratch_ids;
-  ids.clear();
-  ids.reserve(logits.size());
-  scratch_p.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] != -INFINITY) ids.push_back(static_cast<int32_t>(i));
-  }
+  list_tokens(logits, ids, scratch_p);
   DescendingTokens tokens(logits, top_logit, params.temperature, ids, scratch_p);
-  if (params.top_k > 0) tokens.keep_largest(static_cast<size_t>(params.top_k));
-  double total = 0;
-  for (int32_t id : ids) total += tokens.likelihood(id);
-
-  size_t kept = ids.size();
-  if (params.top_p < 1.0) {  // the shortest prefix that reaches top_p
-    double sum = 0;
-    kept = 0;
-    do sum += tokens.at(kept++);
-    while (sum < params.top_p * total && kept < ids.size());
-    total = sum;
-  }
+  const Kept kept = keep(tokens, ids, params);
   double sum = 0;
-  for (size_t i = 0; i < kept; ++i) {
+  for (size_t i = 0; i < kept.count; ++i) {
     sum += tokens.at(i);
-    if (uniform * total < sum) return ids[i];
+    if (uniform * kept.total < sum) return ids[i];
   }
-  return ids[kept - 1];  // uniform just below 1, and rounding
+  return ids[kept.count - 1];  // uniform just below 1, and rounding
+}
+
+bool probabilities(std::span<const float> logits, const SamplingParams& params, std::vector<int32_t>& scratch_ids,
+                   std::vector<double>& scratch_p, std::span<double> out) {
+  tidepool_check(out.size() == logits.size(), "{} probabilities are wanted of {} logits", out.size(), logits.size());
+  const std::optional<int32_t> top = best(logits);
+  if (!top) return false;
+  std::fill(out.begin(), out.end(), 0.0);
+  const float top_logit = logits[static_cast<size_t>(*top)];
+  if (params.temperature <= 0 || std::isinf(top_logit)) {
+    out[static_cast<size_t>(*top)] = 1;
+    return true;
+  }
+  list_tokens(logits, scratch_ids, scratch_p);
+  DescendingTokens tokens(logits, top_logit, params.temperature, scratch_ids, scratch_p);
+  const Kept kept = keep(tokens, scratch_ids, params);
+  for (size_t i = 0; i < kept.count; ++i) {
+    const int32_t id = scratch_ids[i];
+    out[static_cast<size_t>(id)] = tokens.likelihood(id) / kept.total;
+  }
+  return true;
 }
 
 double uniform_of(uint64_t seed, uint64_t request, uint64_t step) {

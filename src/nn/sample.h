@@ -24,6 +24,11 @@ std::optional<int32_t> greedy(std::span<const float> logits);
 std::optional<int32_t> sample(std::span<const float> logits, const SamplingParams& params, double uniform,
                               std::vector<int32_t>& scratch_ids, std::vector<double>& scratch_p);
 
+// The distribution that `sample` draws from, into out [logits.size()]: 0 for tokens that it never draws, otherwise in
+// sum 1 but for rounding. False where `sample` is empty. Temperature 0: all weight on the greedy token.
+bool probabilities(std::span<const float> logits, const SamplingParams& params, std::vector<int32_t>& scratch_ids,
+                   std::vector<double>& scratch_p, std::span<double> out);
+
 // Counter-based generator: the uniform number of (seed, request, step); no state, so a batch never changes a draw.
 double uniform_of(uint64_t seed, uint64_t request, uint64_t step);
 
