@@ -38,13 +38,18 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
                  o.topk);
   max_blocks_ = static_cast<int32_t>(ceil_div(o.max_model_len, o.block_size));
   id_range_ = max_blocks_ * o.block_size;
-  max_rows_ = o.max_cache_slots + o.max_chunk_rows;
-  if (o.offload) pool_ = PoolGeometry::make(o.pool_size, o.num_ways);
-  const int64_t most_rows = o.offload ? PoolGeometry::most_rows(o.num_ways, o.max_model_len) : 0;
+  tidepool_check(o.q_len >= 1 && (!o.has_mtp || (o.num_layers >= 2 && o.layer_groups.back().size() == 1)),
+                 "cache: q_len {} or the MTP layer's group is impossible", o.q_len);
+  max_rows_ = o.max_cache_slots * o.q_len + o.max_chunk_rows;
+  if (o.route == Route::kSelect) pool_ = PoolGeometry::make(o.pool_size, o.num_ways);
+  const int64_t most_rows = o.route == Route::kSelect ? PoolGeometry::most_rows(o.num_ways, o.max_model_len) : 0;
   tidepool_check(pool_.pool_size <= most_rows,
                  "--pool-size is {} rows, more than {} are of no use for requests of {} tokens", o.pool_size, most_rows,
                  o.max_model_len);
   if (o.window_rows == 0) o.window_rows = kDefaultWindowRows;
+  // With drafts the ring holds the rows of this pass and of the drafts behind it, and those accepted in the last step,
+  // which are spilled in this one.
+  if (o.q_len > 1) o.window_rows = std::max(o.window_rows, 4 * o.q_len);
   if (o.spill_turns == 0) o.spill_turns = kDefaultSpillTurns;
   if (o.stage_rows == 0) o.stage_rows = std::min<int32_t>(id_range_, kDefaultStageLists * o.topk);
   tidepool_check(o.stage_rows >= std::min(o.topk, id_range_), "cache: {} staged rows cannot hold one list of {} rows",
@@ -55,7 +60,7 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
   const auto places = layer_places(o.layer_groups, o.num_layers);
   size_t largest_group = 1;
   for (const auto& group : o.layer_groups) largest_group = std::max(largest_group, group.size());
-  const auto num_selections = static_cast<int32_t>(largest_group) + 1;
+  const auto num_selections = o.route == Route::kGather ? o.num_layers : static_cast<int32_t>(largest_group) + 1;
   layers_.resize(static_cast<size_t>(o.num_layers));
   groups_.resize(o.layer_groups.size());
   index_keys_.resize(layers_.size(), nullptr);
@@ -64,16 +69,16 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
     layers_[i].selection = static_cast<int32_t>(i) % num_selections;
     layers_[i].fetched.resize(static_cast<size_t>(o.max_cache_slots));
   }
-  if (o.offload) {
+  if (o.offload()) {
     selections_.resize(static_cast<size_t>(num_selections));
     const int32_t queries = std::max(1, o.stage_rows / o.topk);
     const auto max_tiles = static_cast<size_t>(std::max<int64_t>(1, ceil_div(o.max_chunk_rows, queries)));
     tile_copies_.resize(max_tiles, nullptr);
-    tile_rows_.resize(max_tiles * 2);
+    for (Inputs& inputs : inputs_) inputs.tile_rows.resize(max_tiles * 2);
   }
   allocate_host_lists();
   allocate_device();
-  if (o.offload) allocate_host_store();
+  if (o.offload()) allocate_host_store();
   for (int32_t slot = o.max_cache_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -121,26 +126,27 @@ int32_t KvCache::open(int64_t num_tokens) {
   if (host_blocks_) host_blocks_->take(slot_blocks_[s], host_table_.data() + row);
   status_[s] = 0;
   generation_[s] = generation_[s] == INT32_MAX ? 1 : generation_[s] + 1;
-  spilled_len_[s] = written_len_[s] = 0;
+  main_track_.reset(slot, 0);
+  mtp_track_.reset(slot, 0);
   for (auto& group : groups_) {
     std::fill_n(group.plan_counts.begin() + slot * 4, 4, 0);
     std::fill_n(group.install_counts.begin() + slot * 3, 3, 0);
   }
   for (auto& layer : layers_) layer.fetched[s] = 0;
-  if (options_.offload) pending_resets_.push_back(slot);
+  if (options_.offload()) pending_resets_.push_back(slot);
   return slot;
 }
 
 void KvCache::close(int32_t cache_slot) {
   std::erase(pending_resets_, cache_slot);
-  closed_.push_back({cache_slot, marks_pushed_});
+  closed_.push_back({cache_slot, main_track_.marks_pushed(), mtp_track_.marks_pushed()});
 }
 
 // A closed slot is free once main and install are idle (begin_step has waited for them) and every spill pushed before
 // the close is done: until then a late copy could still write into its blocks.
 void KvCache::release_closed() {
   std::erase_if(closed_, [&](const Closed& closed) {
-    if (marks_seen_ < closed.marks) return false;
+    if (main_track_.marks_seen() < closed.main_marks || mtp_track_.marks_seen() < closed.mtp_marks) return false;
     const auto s = static_cast<size_t>(closed.slot);
     const size_t row = s * static_cast<size_t>(max_blocks_);
     device_blocks_->give_back(slot_blocks_[s], device_table_.data() + row);
@@ -188,17 +194,19 @@ int32_t KvCache::device_loc(int32_t cache_slot, int32_t position) const {
 }
 
 void KvCache::assume_filled(int32_t cache_slot, int32_t len) {
-  spilled_len_[static_cast<size_t>(cache_slot)] = len;
-  written_len_[static_cast<size_t>(cache_slot)] = len;
+  main_track_.reset(cache_slot, len);
+  mtp_track_.reset(cache_slot, len);
 }
 
 std::vector<std::pair<int32_t, int32_t>> KvCache::hits_of_last_step(int32_t group) const {
   std::vector<std::pair<int32_t, int32_t>> hits;
-  for (int64_t b = 0; b < num_decode_; ++b) {
-    for (int64_t i = 0; i < options_.topk; ++i) {
-      const ops::PlanEntry& entry = groups_[static_cast<size_t>(group)].plan[b * options_.topk + i];
+  const Inputs& inputs = inputs_[static_cast<size_t>(Pass::kMain)];
+  const int64_t entries = int64_t{inputs.q_len} * options_.topk;
+  for (int64_t b = 0; b < inputs.num_decode; ++b) {
+    for (int64_t i = 0; i < entries; ++i) {
+      const ops::PlanEntry& entry = groups_[static_cast<size_t>(group)].plan[b * entries + i];
       if (entry.source == static_cast<int32_t>(ops::Source::kHit))
-        hits.emplace_back(decode_slot_[static_cast<size_t>(b)], entry.index);
+        hits.emplace_back(inputs.slot[static_cast<size_t>(b)], entry.index);
     }
   }
   return hits;
@@ -207,7 +215,7 @@ std::vector<std::pair<int32_t, int32_t>> KvCache::hits_of_last_step(int32_t grou
 PlaceTable KvCache::write_places(int32_t layer_id) const {
   const auto& layer = layers_[static_cast<size_t>(layer_id)];
   PlaceTable table;
-  if (options_.offload) {
+  if (options_.offload()) {
     table[Place::kWindow] = layer.window;
     table[Place::kStaging] = stage_planes(layer_id);
   } else {
@@ -219,7 +227,7 @@ PlaceTable KvCache::write_places(int32_t layer_id) const {
 PlaceTable KvCache::decode_places(int32_t layer_id) const {
   const auto& layer = layers_[static_cast<size_t>(layer_id)];
   PlaceTable table;
-  if (options_.offload) {
+  if (options_.offload()) {
     table[Place::kSelection] = selections_[static_cast<size_t>(layer.selection)].rows;
   } else {
     table[Place::kResident] = layer.resident;
@@ -228,14 +236,15 @@ PlaceTable KvCache::decode_places(int32_t layer_id) const {
 }
 
 PlaceTable KvCache::chunk_places(int32_t layer_id) const {
-  if (!options_.offload) return decode_places(layer_id);
+  if (!options_.offload()) return decode_places(layer_id);
   PlaceTable table;
   table[Place::kStaging] = stage_planes(layer_id);
   return table;
 }
 
 const RowLocation* KvCache::decode_locations(int32_t layer) const {
-  if (!options_.offload) return resident_locations_;
+  if (!options_.offload()) return resident_locations_;
+  if (options_.route == Route::kGather) return gather_locations_;
   return selections_[static_cast<size_t>(layers_[static_cast<size_t>(layer)].selection)].locations;
 }
 

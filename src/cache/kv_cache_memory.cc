@@ -44,14 +44,14 @@ struct KvCache::DeviceLayout {
 
   void groups(Allocator& a) const {
     const auto& o = c.options_;
-    const int64_t slots = o.max_cache_slots, entries = slots * o.topk;
+    const int64_t slots = o.max_cache_slots, lists = slots * o.q_len, entries = lists * o.topk;
     for (auto& group : c.groups_) {
       group.state.slot_of_token = a.array<int32_t>(slots * c.id_range_, "slot_of_token of a group");
       group.state.token_of_slot = a.array<int32_t>(slots * c.pool_.pool_size, "token_of_slot of a group");
       group.state.slot_state = a.array<int32_t>(slots * c.pool_.pool_size, "slot states of a group");
       group.state.cursor = a.array<int32_t>(slots * c.pool_.num_sets, "cursors of a group");
       group.plan = a.array<ops::PlanEntry>(entries, "plan of a group");
-      group.valid_len = a.array<int32_t>(slots, "valid_len of a group");
+      group.valid_len = a.array<int32_t>(lists, "valid_len of a group");
       group.records = a.array<ops::InstallRecord>(entries, "install records of a group");
       group.num_records = a.array<int32_t>(slots, "record counts of a group");
       group.unique_misses = a.array<int32_t>(entries, "unique misses of a group");
@@ -66,20 +66,34 @@ struct KvCache::DeviceLayout {
   void rows(Allocator& a) const {
     const auto& o = c.options_;
     const int64_t slots = o.max_cache_slots, row = o.format.row_bytes();
+    const bool has_pools = o.route == Route::kSelect;
     for (size_t i = 0; i < c.layers_.size(); ++i) {
       auto& layer = c.layers_[i];
-      layer.pool = joint_planes(a.array<std::byte>(slots * c.pool_.pool_size * row, fmt::format("pool of layer {}", i)),
-                                o.format);
+      if (has_pools) {
+        layer.pool = joint_planes(
+            a.array<std::byte>(slots * c.pool_.pool_size * row, fmt::format("pool of layer {}", i)), o.format);
+      }
       layer.window =
           joint_planes(a.array<std::byte>(slots * o.window_rows * row, fmt::format("window of layer {}", i)), o.format);
     }
+    const int64_t selected = slots * o.q_len * o.topk;
     for (auto& selection : c.selections_) {
-      const int64_t selected = slots * o.topk;
       selection.rows = joint_planes(a.array<std::byte>(selected * row, "selection buffer"), o.format, 0,
                                     static_cast<int32_t>(selected));
+      if (!has_pools) continue;
       selection.locations = a.array<RowLocation>(selected, "selection locations");
       selection.copies = a.array<ops::RowCopy>(selected, "serve copy lists");
     }
+  }
+
+  void gathered(Allocator& a) const {
+    const auto& o = c.options_;
+    const int64_t lists = int64_t{o.max_cache_slots} * o.q_len;
+    for (auto& layer : c.layers_)
+      layer.place_status = a.array<int32_t>(lists * (o.topk + 1), "gather status of a layer");
+    c.gather_locations_ = a.array<RowLocation>(lists * o.topk, "gather locations");
+    c.gather_copies_ = a.array<ops::RowCopy>(lists * o.topk, "gather copy lists");
+    c.gather_scratch_ = a.array<int32_t>(lists * ops::kGatherScratch * o.topk, "gather scratch");
   }
 
   void staging(Allocator& a) const {
@@ -96,8 +110,9 @@ struct KvCache::DeviceLayout {
 
   void fixed(Allocator& a) const {
     const auto& o = c.options_;
-    if (o.offload) {
-      groups(a);
+    if (o.offload()) {
+      if (o.route == Route::kSelect) groups(a);
+      if (o.route == Route::kGather) gathered(a);
       rows(a);
       staging(a);
     } else {
@@ -113,7 +128,7 @@ struct KvCache::DeviceLayout {
         c.index_keys_[i] = a.array<std::byte>(tokens * o.index_dim * static_cast<int64_t>(dtype_bytes(o.format.type)),
                                               fmt::format("index keys of layer {}", i));
       }
-      if (!o.offload) {
+      if (!o.offload()) {
         c.layers_[i].resident =
             joint_planes(a.array<std::byte>(tokens * o.format.row_bytes(), fmt::format("rows of layer {}", i)),
                          o.format, 0, static_cast<int32_t>(tokens));
@@ -126,33 +141,31 @@ uint64_t KvCache::device_block_bytes() const {
   const auto& o = options_;
   const uint64_t key_bytes = static_cast<uint64_t>(o.index_dim) * dtype_bytes(o.format.type) * o.layer_groups.size();
   const uint64_t row_bytes =
-      o.offload ? 0 : static_cast<uint64_t>(o.format.row_bytes()) * static_cast<uint64_t>(o.num_layers);
+      o.offload() ? 0 : static_cast<uint64_t>(o.format.row_bytes()) * static_cast<uint64_t>(o.num_layers);
   return (key_bytes + row_bytes) * static_cast<uint64_t>(o.block_size);
 }
 
 void KvCache::allocate_host_lists() {
   const auto& o = options_;
   const auto slots = static_cast<size_t>(o.max_cache_slots), rows = static_cast<size_t>(max_rows_);
-  for (auto* list : {&generation_, &decode_slot_, &decode_len_, &decode_spilled_, &slot_blocks_, &status_,
-                     &spilled_len_, &written_len_, &reset_slots_}) {
-    list->assign(slots, 0);
+  for (auto* list : {&generation_, &slot_blocks_, &status_, &reset_slots_}) list->assign(slots, 0);
+  for (Inputs& inputs : inputs_) {
+    inputs.q_len = o.q_len;
+    for (auto* list : {&inputs.slot, &inputs.len, &inputs.spilled, &inputs.final_len}) list->assign(slots, 0);
+    inputs.row_slot.assign(rows, -1);
+    inputs.key_loc.assign(rows, -1);
+    inputs.dest.assign(rows, {});
   }
+  inputs_[static_cast<size_t>(Pass::kMtpDraft)].q_len = 1;
   for (auto* table : {&device_table_, &host_table_}) table->assign(slots * static_cast<size_t>(max_blocks_), 0);
-  row_slot_.assign(rows, -1);
-  key_loc_.assign(rows, -1);
-  dest_.assign(rows, {});
-  const size_t turns = static_cast<size_t>(o.spill_turns);
-  spill_num_.assign(turns, 0);
-  spills_.resize(turns);
-  for (auto& step : spills_) step.ends.reserve(slots + 1);
-  for (auto* list : {&spill_slot_, &spill_first_, &spill_count_, &spill_base_, &spill_origin_, &spill_mod_})
-    list->assign(turns * slots, 0);
+  for (SpillTrack* track : {&main_track_, &mtp_track_})
+    track->allocate(o.max_cache_slots, o.spill_turns, o.window_rows);
   for (auto& group : groups_) {
     group.plan_counts.assign(slots * 4, 0);
     group.install_counts.assign(slots * 3, 0);
   }
   for (auto& layer : layers_) {
-    layer.spill_copies.resize(slots);
+    layer.spill_copies.resize(slots * static_cast<size_t>(o.q_len));
     layer.chunk_copies.resize(static_cast<size_t>(o.max_chunk_rows));
   }
 }

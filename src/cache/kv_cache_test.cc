@@ -76,7 +76,7 @@ struct Held {
   }
   void finish(const StepRows& rows) {
     steps.push_layers(rows);
-    steps.cache.end_step();
+    steps.cache.end_pass();
     steps.executor.synchronize(kMainStream);
   }
   bool holds(int32_t slot, int32_t position) const { return store->holds(steps.cache.host_record(slot, position)); }
@@ -129,7 +129,7 @@ TEST(KvCache, every_selected_row_is_the_one_that_was_written_whatever_the_order_
 
 TEST(KvCache, resident_rows_are_the_ones_that_were_written) {
   CacheOptions o = small_options();
-  o.offload = false;
+  o.route = Route::kOff;
   TestSteps steps(o, {.check_order = true});
   RandomRequests(steps, o, 3).run(7);
   EXPECT_EQ(fmt::format("{}", fmt::join(steps.problems(), "\n")), "");
@@ -153,7 +153,7 @@ std::string refusal_back_to_back(const std::vector<std::vector<int32_t>>& groups
   std::string refusal;
   try {
     steps.push_layers(rows, false);
-    steps.cache.end_step();
+    steps.cache.end_pass();
     steps.executor.end_capture();
     for (int i = 0; i < 3; ++i) {
       steps.executor.replay(list);

@@ -29,7 +29,7 @@ inline CacheOptions small_options() {
   o.max_cache_slots = 3;
   o.max_model_len = 192;
   o.block_size = 32;
-  o.offload = true;
+  o.route = Route::kSelect;
   o.pool_size = 8;
   o.num_ways = 2;
   o.max_chunk_rows = 20;
@@ -67,7 +67,7 @@ class TestSteps {
   void step(const StepRows& rows) {
     begin(rows);
     push_layers(rows);
-    cache.end_step();
+    cache.end_pass();
     executor.synchronize(device::kMainStream);
   }
   // Its parts, for tests that look in between.
@@ -130,7 +130,7 @@ class TestSteps {
     const auto g = static_cast<size_t>(group - groups.begin());
     if (group->front() == layer) cache.select(static_cast<int32_t>(g), lists_[g].data());
     cache.serve(layer);
-    const int32_t resident = options_.offload ? num_decode : num_decode + rows.chunk.count;
+    const int32_t resident = options_.offload() ? num_decode : num_decode + rows.chunk.count;
     if (with_model && resident > 0) {
       push_check(layer, 0, resident, cache.decode_places(layer), cache.decode_locations(layer), lists_[g].data());
     }

@@ -162,7 +162,7 @@ void BenchContext::run_cache(const std::vector<const int32_t*>& lists) {
     cache.serve(layer);
     cache.install(layer);
   }
-  cache.end_step();
+  cache.end_pass();
   impl_->executor().synchronize_all();
   cache.settle();  // sees the spills; the row of the step that did not happen is taken back
   for (int32_t slot : slots_) cache.assume_filled(slot, options_.num_filled);
@@ -227,7 +227,7 @@ double BenchContext::step() {
   cache.begin_step(rows_);
   model.begin_step(rows_, tokens_);
   model.push_step(cache, nullptr);
-  cache.end_step();
+  cache.end_pass();
   impl_->executor().synchronize(device::kMainStream);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   model.set_topk_source(nullptr, nullptr);

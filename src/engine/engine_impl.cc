@@ -23,7 +23,9 @@ void check_limit(const char* option, int64_t value, int64_t most) {
   throw base::UsageError(fmt::format("{} {}: the value must be 1 to {}", option, value, most));
 }
 
-const char* status_sentence(ops::RequestStatus status) {
+}  // namespace
+
+const char* EngineImpl::status_sentence(ops::RequestStatus status) {
   switch (status) {
     case ops::RequestStatus::kFetchFailed:
       return "the host store could not deliver a cache row";
@@ -37,8 +39,6 @@ const char* status_sentence(ops::RequestStatus status) {
       return "unknown status";
   }
 }
-
-}  // namespace
 
 EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) : options_(options) {
   auto& o = options_;
@@ -56,6 +56,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
                  config_.index_dim, config_.row_values(), nn::kMaxIndexDim, kMaxRowValues);
   if (o.max_model_len == 0) o.max_model_len = static_cast<int32_t>(std::min<int64_t>(config_.max_position, 1 << 30));
   check_limit("--max-model-len", o.max_model_len, config_.max_position);
+  check_drafts();
 
   device::ExecutorOptions executor;
   executor.num_threads = o.num_threads;
@@ -68,9 +69,13 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
   model::LoadOptions load;
   load.num_threads = o.num_threads;
   load.allow_nan = o.allow_nan;
+  load.load_mtp = o.num_draft_tokens > 0;
   load.progress = o.load_progress;
   load.admit = [this](uint64_t bytes) { check_memory(bytes); };
   weights_ = std::make_unique<model::Weights>(model::Weights::load(o.model, config_, load));
+  tidepool_check(o.num_draft_tokens == 0 || weights_->mtp() != nullptr,
+                 "{}: --num-draft-tokens {} needs the tensors of the MTP layer, and the checkpoint has none of them",
+                 o.model, o.num_draft_tokens);
   make_model();
   if (o.timeline) executor_->set_timeline(&timeline_);
 }
@@ -81,18 +86,33 @@ EngineImpl::~EngineImpl() {
   cache_.reset();
 }
 
+void EngineImpl::check_drafts() const {
+  const int32_t drafts = options_.num_draft_tokens;
+  if (drafts < 0 || drafts > kMaxDraftTokens) {
+    throw base::UsageError(fmt::format("--num-draft-tokens {}: the value must be 0 to {}", drafts, kMaxDraftTokens));
+  }
+  tidepool_check(drafts == 0 || config_.num_mtp_layers > 0,
+                 "{}: --num-draft-tokens {} needs an MTP layer, and the model has none (num_nextn_predict_layers)",
+                 options_.model, drafts);
+}
+
 void EngineImpl::make_cache(const EngineHooks& hooks) {
   const auto& o = options_;
   cache::CacheOptions c;
   c.layer_groups = config_.layer_groups();
   c.num_layers = config_.num_layers;
+  c.q_len = 1 + o.num_draft_tokens;
+  c.has_mtp = o.num_draft_tokens > 0;
+  if (c.has_mtp) c.layer_groups.push_back({c.num_layers++});
   c.format = {o.kv_dtype, config_.kv_lora_rank, config_.rope_dim};
   c.index_dim = config_.index_dim;
   c.topk = config_.index_topk;
   c.max_cache_slots = o.max_num_seqs;
-  c.max_model_len = o.max_model_len;
+  c.max_model_len = o.max_model_len + num_draft_rows();
   c.block_size = o.block_size;
-  c.offload = o.route == OffloadRoute::kSelect;
+  c.route = o.route == OffloadRoute::kSelect   ? cache::Route::kSelect
+            : o.route == OffloadRoute::kGather ? cache::Route::kGather
+                                               : cache::Route::kOff;
   c.pool_size = o.pool_size;
   c.num_ways = o.num_ways;
   c.policy = o.policy;
@@ -137,10 +157,13 @@ void EngineImpl::check_memory(uint64_t weight_bytes) const {
 model::ModelLimits EngineImpl::model_limits() const {
   const auto& o = options_;
   model::ModelLimits limits;
-  limits.max_decode_rows = o.max_num_seqs;
+  limits.max_requests = o.max_num_seqs;
+  limits.num_draft_tokens = o.num_draft_tokens;
+  limits.mtp_gather_reuse = o.mtp_gather_reuse;
+  limits.max_decode_rows = o.max_num_seqs * (1 + o.num_draft_tokens);
   limits.max_chunk_rows = o.max_num_batched_tokens;
-  limits.max_logit_rows = o.record_hidden ? o.max_num_seqs + o.max_num_batched_tokens : o.max_num_seqs + 1;
-  limits.max_model_len = o.max_model_len;
+  limits.max_logit_rows = limits.max_decode_rows + (o.record_hidden ? o.max_num_batched_tokens : 1);
+  limits.max_model_len = o.max_model_len + num_draft_rows();
   limits.backend = o.reference_kernels ? nn::Backend::kRef : nn::Backend::kCpu;
   limits.guard = o.protect_memory ? device::Guard::kProtected : device::Guard::kNone;
   return limits;
@@ -149,7 +172,21 @@ model::ModelLimits EngineImpl::model_limits() const {
 void EngineImpl::make_model() {
   const model::ModelLimits limits = model_limits();
   model_ = std::make_unique<model::DsaModel>(config_, *weights_, limits, *executor_);
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  if (num_drafts() > 0) {
+    for (auto& scratch : scratch_) scratch.resize(vocab);
+    const auto requests = static_cast<size_t>(options_.max_num_seqs);
+    mtp_requests_.reserve(requests);
+    mtp_rows_.reserve(requests);
+    draft_ids_.reserve(requests);
+    for (auto* list : {&mtp_tokens_.token_ids, &mtp_tokens_.logit_rows}) list->reserve(requests * (1 + num_drafts()));
+  }
   if (!options_.record_hidden) return;
+  if (num_drafts() > 0) {
+    const auto requests = static_cast<size_t>(options_.max_num_seqs);
+    taps_.draft_hidden.resize(requests * static_cast<size_t>(config_.hidden_size));
+    taps_.draft_topk.resize(requests * static_cast<size_t>(config_.index_topk));
+  }
   const auto layers = static_cast<size_t>(config_.num_layers), rows = static_cast<size_t>(limits.max_logit_rows);
   taps_.hidden.assign(layers, std::vector<float>(rows * static_cast<size_t>(config_.hidden_size)));
   taps_.topk.resize(layers);
@@ -180,13 +217,15 @@ void EngineImpl::check_request(const RequestOptions& r) const {
 Verdict EngineImpl::submit(const RequestOptions& options) {
   check_request(options);
   const auto total = static_cast<int64_t>(options.prompt.size()) + options.max_tokens;
-  const cache::Fit fit = cache_->fit(total);
+  const cache::Fit fit = cache_->fit(total + num_draft_rows());
   if (fit.answer == cache::Fit::Answer::kNever) return {false, -1, fit.short_budget};
   auto request = std::make_unique<engine::Request>();
   request->id = next_id_++;
   request->options = options;
   request->tokens.reserve(static_cast<size_t>(total));
   request->tokens = options.prompt;
+  request->drafts.reserve(num_drafts());
+  if (options.temperature > 0) request->draft_p.resize(num_drafts() * static_cast<size_t>(config_.vocab_size));
   const RequestId id = request->id;
   waiting_.push_back(std::move(request));
   return {true, id, fit.answer == cache::Fit::Answer::kLater ? "queued: " + fit.short_budget : ""};
@@ -212,9 +251,9 @@ void EngineImpl::end_cancelled(StepResult& result) {
 void EngineImpl::admit() {
   while (!waiting_.empty()) {
     auto& front = *waiting_.front();
-    if (cache_->fit(front.most_tokens()).answer != cache::Fit::Answer::kNow) cache_->settle();
-    if (cache_->fit(front.most_tokens()).answer != cache::Fit::Answer::kNow) return;
-    front.cache_slot = cache_->open(front.most_tokens());
+    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) cache_->settle();
+    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) return;
+    front.cache_slot = cache_->open(front.most_tokens() + num_draft_rows());
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -223,49 +262,82 @@ void EngineImpl::admit() {
 void EngineImpl::schedule(StepResult& result) {
   rows_.decode.clear();
   rows_.chunk = {};
-  tokens_.token_ids.clear();
-  tokens_.positions.clear();
-  tokens_.logit_rows.clear();
+  for (auto* list : {&tokens_.token_ids, &tokens_.positions, &tokens_.logit_rows, &tokens_.mtp_token_ids})
+    list->clear();
   row_request_.clear();
-  logit_request_.clear();
-  const auto add_row = [&](engine::Request& r, int32_t position, bool chooses) {
-    tokens_.token_ids.push_back(r.tokens[static_cast<size_t>(position)]);
+  const auto add_row = [&](engine::Request& r, int32_t token, int32_t position, bool chooses) {
+    tokens_.token_ids.push_back(token);
     tokens_.positions.push_back(position);
     row_request_.push_back(&r);
     if (!chooses && !options_.record_hidden) return;
+    if (chooses && r.first_logit_row < 0) r.first_logit_row = static_cast<int32_t>(tokens_.logit_rows.size());
     tokens_.logit_rows.push_back(static_cast<int32_t>(row_request_.size()) - 1);
-    logit_request_.push_back(chooses ? &r : nullptr);
   };
   for (auto& r : running_) {
+    r->first_logit_row = -1;
+    r->new_tokens = 0;
     if (r->in_prefill()) continue;
-    rows_.decode.push_back({r->cache_slot, r->num_computed + 1});
-    add_row(*r, r->num_computed, true);
+    rows_.decode.push_back({r->cache_slot, r->num_computed + 1 + options_.num_draft_tokens});
+    add_row(*r, r->tokens[static_cast<size_t>(r->num_computed)], r->num_computed, true);
+    for (size_t j = 0; j < num_drafts(); ++j)
+      add_row(*r, r->drafts[j], r->num_computed + 1 + static_cast<int32_t>(j), true);
   }
   result.decode_tokens = static_cast<int32_t>(rows_.decode.size());
   const auto prefilling = std::find_if(running_.begin(), running_.end(), [](auto& r) { return r->in_prefill(); });
   if (prefilling == running_.end()) return;
   auto& r = **prefilling;
   // Decode rows count too, but a prompt always advances.
-  const int32_t room = std::max(1, options_.max_num_batched_tokens - result.decode_tokens);
+  const int32_t room = std::max(1, options_.max_num_batched_tokens - static_cast<int32_t>(row_request_.size()));
   const int32_t count = std::min(room, r.prompt_len() - r.num_computed);
-  rows_.chunk = {r.cache_slot, r.num_computed, count};
-  for (int32_t i = 0; i < count; ++i) add_row(r, r.num_computed + i, r.num_computed + i + 1 == r.prompt_len());
+  const bool ends_prompt = r.num_computed + count == r.prompt_len();
+  rows_.chunk = {r.cache_slot, r.num_computed, count, 0};
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t position = r.num_computed + i;
+    add_row(r, r.tokens[static_cast<size_t>(position)], position, ends_prompt && i + 1 == count);
+  }
   result.prefill_tokens = count;
+  if (num_drafts() == 0) return;
+  // What follows the prompt's last token is not known yet: its row goes through the MTP layer with the first draft.
+  rows_.chunk.mtp_count = count - (ends_prompt ? 1 : 0);
+  const auto next = r.tokens.begin() + r.num_computed + 1;
+  tokens_.mtp_token_ids.assign(next, next + rows_.chunk.mtp_count);
 }
 
-void EngineImpl::run_step() {
+void EngineImpl::run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push) {
+  cache_->use(pass);
+  const bool is_whole_step = pass != cache::Pass::kMain && pass != cache::Pass::kMtpPrompt;
+  const bool repeats = is_whole_step || (pass == cache::Pass::kMain && rows_.chunk.count == 0);
+  const std::array<int32_t, 3> key{static_cast<int32_t>(pass), num_requests, variant};
+  const bool uses_lists = repeats && options_.exec != ExecMode::kEager;
+  const auto known = uses_lists ? lists_.find(key) : lists_.end();
+  if (known != lists_.end()) {
+    executor_->replay(known->second);
+    cache_->use(pass);
+    cache_->end_replayed_pass();
+    return;
+  }
+  if (uses_lists) executor_->begin_capture(lists_[key]);
+  push();
+  cache_->end_pass();
+  if (uses_lists) executor_->end_capture();
+}
+
+void EngineImpl::run_main(StepResult& result) {
   cache_->begin_step(rows_);
   model_->begin_step(rows_, tokens_);
   const bool decodes_only = rows_.chunk.count == 0;
   if (decodes_only && replay_ != nullptr) {
     executor_->replay(*replay_);
-    cache_->end_replayed_step();
+    cache_->end_replayed_pass();
   } else {
     const bool captures = decodes_only && capture_ != nullptr;
     if (captures) executor_->begin_capture(*std::exchange(capture_, nullptr));
-    model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr);
-    cache_->end_step();
+    run_pass(cache::Pass::kMain, result.decode_tokens, 0,
+             [&] { model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr); });
     if (captures) executor_->end_capture();
+  }
+  if (rows_.chunk.mtp_count > 0) {
+    run_pass(cache::Pass::kMtpPrompt, 0, 0, [&] { model_->push_mtp_prompt(*cache_); });
   }
   executor_->synchronize(device::kMainStream);
 }
@@ -273,67 +345,70 @@ void EngineImpl::run_step() {
 void EngineImpl::step(StepResult& result) {
   result.outputs.clear();
   result.rows.clear();
-  result.prefill_tokens = result.decode_tokens = 0;
+  result.drafts.clear();
+  result.prefill_tokens = result.decode_tokens = result.drafted_tokens = result.accepted_tokens = 0;
   end_cancelled(result);
   admit();
   if (running_.empty()) return;
   schedule(result);
-  run_step();
+  run_main(result);
   if (options_.record_hidden) record_rows(result);
   collect(result);
+  if (num_drafts() > 0) run_drafts(result);
+  std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
 }
 
-bool EngineImpl::choose_token(engine::Request& r, const float* logits, Output& out) {
+std::optional<int32_t> EngineImpl::choose_token(const engine::Request& r, const float* logits) {
   const std::span<const float> row(logits, static_cast<size_t>(config_.vocab_size));
-  if (options_.record_logits) out.logits.assign(row.begin(), row.end());
   const auto index = static_cast<size_t>(r.num_generated());
-  if (index < r.options.forced.size()) {
-    out.token = r.options.forced[index];
-    return true;
-  }
+  if (index < r.options.forced.size()) return r.options.forced[index];
+  if (r.options.temperature <= 0) return nn::greedy(row);
   const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
-  const double uniform = params.temperature > 0 ? nn::uniform_of(options_.seed, r.options.sampling_stream, index) : 0.0;
-  const auto token =
-      params.temperature > 0 ? nn::sample(row, params, uniform, sample_ids_, sample_p_) : nn::greedy(row);
-  if (token) out.token = *token;
-  return token.has_value();
+  const double uniform = nn::uniform_of(options_.seed, r.options.sampling_stream, index);
+  return nn::sample(row, params, uniform, sample_ids_, sample_p_);
+}
+
+void EngineImpl::fail_request(engine::Request& r, std::string why, StepResult& result) {
+  end_request(r, {r.id, -1, FinishReason::kError, fmt::format("request {}: {}", r.id, why), {}}, result);
 }
 
 void EngineImpl::collect(StepResult& result) {
-  for (auto* r : row_request_) ++r->num_computed;
   for (auto& r : running_) {
     const auto status = cache_->status(r->cache_slot);
-    if (status != ops::RequestStatus::kOk) {
-      end_request(*r,
-                  {r->id, -1, FinishReason::kError, fmt::format("request {}: {}", r->id, status_sentence(status)), {}},
-                  result);
-    }
+    if (status != ops::RequestStatus::kOk) fail_request(*r, status_sentence(status), result);
   }
-  for (size_t i = 0; i < logit_request_.size(); ++i) {
-    auto* r = logit_request_[i];
-    if (r == nullptr || r->cache_slot < 0) continue;
-    Output out{r->id, -1, FinishReason::kNone, "", {}};
-    if (!choose_token(*r, model_->logits(static_cast<int32_t>(i)), out)) {
-      end_request(*r,
-                  {r->id,
-                   -1,
-                   FinishReason::kError,
-                   fmt::format("request {}: the logits of position {} are not numbers", r->id, r->num_computed - 1),
-                   {}},
-                  result);
-      continue;
+  if (rows_.chunk.count > 0) row_request_.back()->num_computed += rows_.chunk.count;
+  for (auto& r : running_) {
+    if (r->cache_slot >= 0 && r->first_logit_row >= 0) collect_request(*r, result);
+  }
+}
+
+// Tokens of one request: of each row that stands one, until a draft is refused.
+void EngineImpl::collect_request(engine::Request& r, StepResult& result) {
+  const bool decoded = r.num_generated() > 0;
+  const size_t num_rows = decoded ? 1 + num_drafts() : 1;
+  if (decoded) result.drafted_tokens += options_.num_draft_tokens;
+  for (size_t row = 0; row < num_rows; ++row) {
+    const float* logits = model_->logits(r.first_logit_row + static_cast<int32_t>(row));
+    const Choice choice = verify_row(r, logits, row);
+    if (choice.token < 0) {
+      return fail_request(r, fmt::format("the logits of position {} are not numbers", r.tokens.size() - 1), result);
     }
-    r->tokens.push_back(out.token);
-    const bool stops = !r->options.ignore_eos &&
-                       std::find(config_.eos_ids.begin(), config_.eos_ids.end(), out.token) != config_.eos_ids.end();
-    if (stops || r->num_generated() >= r->options.max_tokens) {
+    if (decoded) ++r.num_computed;
+    Output out{r.id, choice.token, FinishReason::kNone, "", {}};
+    if (options_.record_logits) out.logits.assign(logits, logits + config_.vocab_size);
+    r.tokens.push_back(choice.token);
+    ++r.new_tokens;
+    result.accepted_tokens += choice.accepted;
+    const bool stops = !r.options.ignore_eos &&
+                       std::find(config_.eos_ids.begin(), config_.eos_ids.end(), choice.token) != config_.eos_ids.end();
+    if (stops || r.num_generated() >= r.options.max_tokens) {
       out.finish = stops ? FinishReason::kStop : FinishReason::kLength;
-      end_request(*r, std::move(out), result);
-    } else {
-      result.outputs.push_back(std::move(out));
+      return end_request(r, std::move(out), result);
     }
+    result.outputs.push_back(std::move(out));
+    if (!choice.accepted) return;
   }
-  std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
 }
 
 void EngineImpl::end_request(engine::Request& r, Output out, StepResult& result) {

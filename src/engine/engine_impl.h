@@ -1,12 +1,16 @@
 // The engine behind include/tidepool/engine.h: admission, the schedule of steps, sampling.
 //
-// A step holds one row for every request that decodes and at most one chunk of one prompt (the oldest that is not
-// done). Which requests share a step changes no result: only when they get it.
+// A step holds the rows of every request that decodes (its newest token, then its drafts) and at most one chunk of one
+// prompt (the oldest that is not done). Which requests share a step changes no result: only when they get it.
+// With drafts, the MTP layer's passes follow once the host has decided which rows stand (engine_drafts.cc).
 #pragma once
 
+#include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cache/kv_cache.h"
@@ -56,16 +60,38 @@ class EngineImpl {
   friend class DecodeBench;
   void make_cache(const EngineHooks& hooks);
   model::ModelLimits model_limits() const;
+  void check_drafts() const;
   void check_memory(uint64_t weight_bytes) const;
   void make_model();
   void check_request(const RequestOptions& request) const;
   void admit();
   void end_cancelled(StepResult& result);
   void schedule(StepResult& result);
-  void run_step();
+  void run_main(StepResult& result);
+  // Pushes a pass, or replays what an earlier one with the same number of requests pushed. `variant` tells lists of one
+  // kind of pass apart.
+  void run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push);
   void collect(StepResult& result);
+  void collect_request(engine::Request& request, StepResult& result);
+  // engine_drafts.cc
+  struct Choice {
+    int32_t token = -1;  // -1: the logits are not numbers
+    bool accepted = false;
+  };
+  Choice verify_row(const engine::Request& request, const float* logits, size_t row);
+  bool choose_draft(engine::Request& request, const float* logits, size_t draft);
+  void run_drafts(StepResult& result);
+  void begin_mtp_rows();
+  void choose_drafts(size_t draft, StepResult& result);
+  void record_drafts(StepResult& result) const;
+  std::vector<double>& scratch_p(size_t which) { return scratch_[which]; }
   void record_rows(StepResult& result) const;
-  bool choose_token(engine::Request& request, const float* logits, Output& out);
+  std::optional<int32_t> choose_token(const engine::Request& request, const float* logits);
+  // Positions that drafts may write behind the longest request.
+  int32_t num_draft_rows() const { return 2 * options_.num_draft_tokens; }
+  size_t num_drafts() const { return static_cast<size_t>(options_.num_draft_tokens); }
+  static const char* status_sentence(ops::RequestStatus status);
+  void fail_request(engine::Request& request, std::string why, StepResult& result);
   void end_request(engine::Request& request, Output out, StepResult& result);
   void remember_counts(const engine::Request& request);
   CacheStats stats_of(const std::vector<cache::Counts>& groups) const;
@@ -88,13 +114,19 @@ class EngineImpl {
   // The step being built.
   cache::StepRows rows_;
   model::StepTokens tokens_;
-  std::vector<engine::Request*> row_request_;    // of each row of the step
-  std::vector<engine::Request*> logit_request_;  // who gets a token from logit row i; null: only recorded
+  std::vector<engine::Request*> row_request_;  // of each row of the step
   model::Taps taps_;
+  // The passes of the MTP layer behind it: requests that go on.
+  std::vector<engine::Request*> mtp_requests_;
+  std::vector<cache::MtpRows> mtp_rows_;
+  model::MtpTokens mtp_tokens_;
+  std::vector<int32_t> draft_ids_;
+  std::map<std::array<int32_t, 3>, device::OpList> lists_;  // (pass, requests, variant)
   device::OpList* capture_ = nullptr;
   const device::OpList* replay_ = nullptr;
   std::vector<int32_t> sample_ids_;
   std::vector<double> sample_p_;
+  std::array<std::vector<double>, 2> scratch_;  // [vocab]
 };
 
 }  // namespace tidepool

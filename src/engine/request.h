@@ -18,6 +18,10 @@ struct Request {
   int32_t num_computed = 0;     // tokens whose rows are in the cache
   int32_t cache_slot = -1;      // -1: waiting
   bool cancelled = false;
+  std::vector<int32_t> drafts;   // behind the newest token; none before the first token
+  std::vector<double> draft_p;   // [num_draft_tokens, vocab] what they were drawn from; empty when greedy
+  int32_t first_logit_row = -1;  // of this step; -1: none
+  int32_t new_tokens = 0;        // of this step
 
   int32_t prompt_len() const { return static_cast<int32_t>(options.prompt.size()); }
   int32_t num_generated() const { return static_cast<int32_t>(tokens.size()) - prompt_len(); }
