@@ -57,3 +57,9 @@ add_test(NAME check_layers_catches_a_forbidden_include COMMAND ${Python3_EXECUTA
 # Faults planted one at a time: that each can still be planted is a test, that tests find each is a target of its own.
 add_test(NAME mutations_still_apply COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/mutate.py --check)
 add_custom_target(mutation COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/mutate.py USES_TERMINAL)
+
+# Random schedules beyond those of every build: four processes, one for each part of the seeds, without a time limit.
+set(TIDEPOOL_CAMPAIGN 100000 CACHE STRING "number of random schedules of the target `schedules`")
+add_custom_target(schedules
+  COMMAND sh -c "seq 0 3 | xargs -P 4 -I{} env TIDEPOOL_SOURCE_DIR=${CMAKE_SOURCE_DIR} TIDEPOOL_SCHEDULES=${TIDEPOOL_CAMPAIGN} $<TARGET_FILE:step_test> --gtest_filter=Part/Transparency.*/{}"
+  DEPENDS step_test VERBATIM USES_TERMINAL)
