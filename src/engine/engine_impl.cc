@@ -350,6 +350,7 @@ void EngineImpl::step(StepResult& result) {
   end_cancelled(result);
   admit();
   if (running_.empty()) return;
+  result.outputs.reserve(running_.size() * (1 + num_drafts()));  // once, not when the first draft is accepted
   schedule(result);
   run_main(result);
   if (options_.record_hidden) record_rows(result);
