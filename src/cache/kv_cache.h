@@ -51,7 +51,8 @@ struct CacheOptions {
   std::vector<std::vector<int32_t>> layer_groups;  // first of each: the owner
   int32_t num_layers = 0;
   RowFormat format;
-  int32_t index_dim = 0;  // values of an index key, stored in format.type
+  int32_t index_dim = 0;          // values of an index key
+  DType key_type = DType::kBF16;  // of index keys: kBF16 or kF32
   int32_t topk = 0;
   int32_t max_cache_slots = 1;
   int32_t max_model_len = 0;  // tokens
