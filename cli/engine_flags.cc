@@ -25,10 +25,9 @@ void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
       .later_choices({"fifo-skip", "clock", "lru"})
       .help("which row of a set is replaced");
   flags.integer("--block-size", &v.block_size).unit("tokens").choices({"128", "256"}).help("unit of KV allocation");
-  flags.choice("--host-kv-dtype", &v.host_kv_dtype, {"bf16", "fp32"})
-      .later_choices({"int8", "fp8"})
+  flags.choice("--host-kv-dtype", &v.host_kv_dtype, {"bf16", "fp32", "int8", "fp8"})
       .default_text("as --dtype")
-      .help("format of KV rows, host and device alike");
+      .help("format of KV rows, host and device alike; int8 and fp8: a scale for each 128 values, RoPE part bfloat16");
   flags.number("--device-kv-gib", &v.device_kv_gib)
       .unit("GiB")
       .above(0, 1e6)
@@ -57,6 +56,12 @@ uint64_t budget_bytes(const char* option, double gib) {
   return bytes;
 }
 
+DType row_dtype(const std::string& name) {
+  if (name == "fp32") return DType::kF32;
+  if (name == "int8") return DType::kI8;
+  return name == "fp8" ? DType::kF8E4M3 : DType::kBF16;
+}
+
 }  // namespace
 
 void check_pool(const char* option, int32_t rows, int32_t num_ways) {
@@ -71,7 +76,7 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
   flags.text("--model", &v.model, "DIR").input_directory().required().help("a Hugging Face checkpoint directory");
   flags.choice("--device", &v.device, {"cpu"}).later_choices({"cuda", "ascend"}).help("what runs the model");
   flags.choice("--dtype", &v.dtype, {"float32", "bfloat16", "auto"})
-      .help("of KV rows and index keys; auto means bfloat16; activations are float32 in any case");
+      .help("of index keys, and of KV rows unless --host-kv-dtype is given; auto: bfloat16; activations are float32");
   flags.integer("--threads", &v.num_threads)
       .unit("threads")
       .range(0, kMaxThreads)
@@ -111,13 +116,7 @@ EngineOptions engine_options(const EngineFlags& v) {
   EngineOptions options;
   options.model = v.model;
   options.kv_dtype = v.dtype == "float32" ? DType::kF32 : DType::kBF16;
-  const char* rows = options.kv_dtype == DType::kF32 ? "fp32" : "bf16";
-  if (!v.host_kv_dtype.empty() && v.host_kv_dtype != rows) {
-    throw base::UsageError(
-        fmt::format("--host-kv-dtype {}: --dtype {} keeps rows in {}; another format than that is not "
-                    "available yet",
-                    v.host_kv_dtype, v.dtype, rows));
-  }
+  if (!v.host_kv_dtype.empty()) options.row_dtype = row_dtype(v.host_kv_dtype);
   options.num_threads = v.num_threads;
   options.max_model_len = v.max_model_len;
   options.max_num_seqs = v.max_num_seqs > 0 ? v.max_num_seqs : 1;

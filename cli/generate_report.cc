@@ -42,6 +42,8 @@ Json offload_json(const EngineOptions& options, const RunResult& run) {
   out.set("pool_size", options.pool_size);
   out.set("num_ways", options.num_ways);
   out.set("policy", options.policy);
+  out.set("row_dtype", dtype_name(options.row_dtype.value_or(options.kv_dtype)));
+  out.set("row_bytes", run.model.row_bytes);
   set_counts(out, run.stats.total);
   out.set("prefill_fetched_bytes", run.stats.prefill_fetched_bytes);
   out.set("spilled_bytes", run.stats.spilled_bytes);
