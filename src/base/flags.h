@@ -49,8 +49,8 @@ class Flag {
   Flag& default_text(std::string text);                  // what --help says instead of the target's value
   Flag& required();
   Flag& required_unless(std::string other);  // may be left out where the option `other` is given
-  Flag& input_file();       // must name a readable file
-  Flag& input_directory();  // must name a directory
+  Flag& input_file();                        // must name a readable file
+  Flag& input_directory();                   // must name a directory
   // What is written at the end of the work is checked before it: its folder must exist and accept new files.
   Flag& output_file();       // not there yet, or a regular file
   Flag& output_stream();     // or a character device or a pipe
