@@ -12,9 +12,12 @@ constexpr int32_t kMaxTokens = 1 << 30;
 
 void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
   flags.section("KV cache");
-  flags.choice("--offload", &v.offload, {"off", "select"})
-      .later_choices({"gather", "direct"})
-      .help("where KV rows live: all on the device, or in host memory with a device pool of hot rows");
+  flags.choice("--offload", &v.offload, {"off", "gather", "select"})
+      .later_choices({"direct"})
+      .help(
+          "where KV rows live: all on the device; in host memory, each step's selection gathered; or with a device "
+          "pool "
+          "of hot rows");
   flags.integer("--pool-size", &v.pool_size)
       .unit("rows")
       .range(1, kMaxTokens)
@@ -62,6 +65,11 @@ DType row_dtype(const std::string& name) {
   return name == "fp8" ? DType::kF8E4M3 : DType::kBF16;
 }
 
+OffloadRoute route_of(const std::string& name) {
+  if (name == "select") return OffloadRoute::kSelect;
+  return name == "gather" ? OffloadRoute::kGather : OffloadRoute::kOff;
+}
+
 }  // namespace
 
 void check_pool(const char* option, int32_t rows, int32_t num_ways) {
@@ -73,7 +81,10 @@ void check_pool(const char* option, int32_t rows, int32_t num_ways) {
 void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::string& max_model_len_default,
                           const std::string& max_num_seqs_default) {
   flags.section("Model and machine");
-  flags.text("--model", &v.model, "DIR").input_directory().required().help("a Hugging Face checkpoint directory");
+  flags.text("--model", &v.model, "DIR")
+      .input_directory()
+      .required_unless("--config")
+      .help("a Hugging Face checkpoint directory");
   flags.choice("--device", &v.device, {"cpu"}).later_choices({"cuda", "ascend"}).help("what runs the model");
   flags.choice("--dtype", &v.dtype, {"float32", "bfloat16", "auto"})
       .help("of index keys, and of KV rows unless --host-kv-dtype is given; auto: bfloat16; activations are float32");
@@ -81,14 +92,17 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
       .unit("threads")
       .range(0, kMaxThreads)
       .help("0: all that the process may use");
-  flags.choice("--exec", &v.exec, {"eager"}).later_choices({"capture", "compile"}).help("how a step is launched");
+  flags.choice("--exec", &v.exec, {"eager", "capture", "compile"})
+      .help("how a decode step is launched: operation by operation, as a recording, as a rewritten recording");
   flags.integer("--seed", &v.seed).help("of sampling");
   flags.number("--latent-norm-eps", &v.latent_norm_eps)
       .above(0, 1)
       .default_text("1e-6")
       .help("epsilon of the two latent norms, for checkpoints that differ from transformers");
   flags.toggle("--allow-nan", &v.allow_nan).help("load weights that are not finite");
-  flags.later("--config", "F").help("options from a YAML file");
+  flags.text("--config", &v.config, "F.yaml")
+      .input_file()
+      .help("a YAML file of the published system; other options win over it");
   flags.section("Requests");
   flags.integer("--max-model-len", &v.max_model_len)
       .unit("tokens")
@@ -106,8 +120,7 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
       .help("rows of one step, prompt chunk and decode rows together");
   flags.integer("--num-draft-tokens", &v.num_draft_tokens)
       .unit("tokens")
-      .choices({"0"})
-      .later_choices({"1", "2", "3"})
+      .range(0, kMaxDraftTokens)
       .help("tokens guessed per step by the MTP layer");
   declare_cache_flags(flags, v);
 }
@@ -122,11 +135,14 @@ EngineOptions engine_options(const EngineFlags& v) {
   options.max_num_seqs = v.max_num_seqs > 0 ? v.max_num_seqs : 1;
   options.max_num_batched_tokens = v.max_num_batched_tokens;
   options.block_size = v.block_size;
-  options.route = v.offload == "select" ? OffloadRoute::kSelect : OffloadRoute::kOff;
+  options.route = route_of(v.offload);
   check_pool("--pool-size", v.pool_size, v.num_ways);
   options.pool_size = v.pool_size;
   options.num_ways = v.num_ways;
   options.policy = v.policy;
+  options.num_draft_tokens = v.num_draft_tokens;
+  options.mtp_gather_reuse = v.mtp_gather_reuse;
+  options.exec = v.exec == "capture" ? ExecMode::kCapture : v.exec == "compile" ? ExecMode::kCompile : ExecMode::kEager;
   options.device_kv_bytes = budget_bytes("--device-kv-gib", v.device_kv_gib);
   options.host_kv_bytes = budget_bytes("--host-kv-gib", v.host_kv_gib);
   options.seed = v.seed;
@@ -135,6 +151,9 @@ EngineOptions engine_options(const EngineFlags& v) {
   return options;
 }
 
-const char* route_name(OffloadRoute route) { return route == OffloadRoute::kSelect ? "select" : "off"; }
+const char* route_name(OffloadRoute route) {
+  if (route == OffloadRoute::kSelect) return "select";
+  return route == OffloadRoute::kGather ? "gather" : "off";
+}
 
 }  // namespace tidepool::cli
