@@ -29,8 +29,14 @@ OpWorld::Call make_call(std::string name, const device::OpType& type, const Para
 
 }  // namespace
 
-OpSet ref_ops() { return {ops::plan_ref(), ops::serve_ref(), ops::install_ref(), ops::reset_ref(), ops::spill_ref()}; }
-OpSet cpu_ops() { return {ops::plan_cpu(), ops::serve_cpu(), ops::install_cpu(), ops::reset_cpu(), ops::spill_cpu()}; }
+OpSet ref_ops() {
+  return {ops::plan_ref(),  ops::serve_ref(),  ops::install_ref(), ops::reset_ref(),
+          ops::spill_ref(), ops::gather_ref(), ops::gather_reset()};
+}
+OpSet cpu_ops() {
+  return {ops::plan_cpu(),  ops::serve_cpu(),  ops::install_cpu(), ops::reset_cpu(),
+          ops::spill_cpu(), ops::gather_cpu(), ops::gather_reset()};
+}
 
 OpWorld::OpWorld(const OpGeometry& g, const OpSet& ops)
     : geometry_(g),
@@ -41,8 +47,9 @@ OpWorld::OpWorld(const OpGeometry& g, const OpSet& ops)
       random_(g.seed) {
   const size_t rows = product({g.max_rows}), slots = product({g.num_cache_slots});
   const size_t lists = product({g.max_rows, g.q_len}), entries = lists * product({g.topk});
-  for (auto* array : {&cache_slot, &seq_len, &spilled_len, &num_records, &num_unique_misses, &spill_first, &spill_count,
-                      &spill_base, &spill_origin, &spill_rows}) {
+  rewritten_.resize(slots);
+  for (auto* array : {&cache_slot, &seq_len, &spilled_len, &final_len, &num_records, &num_unique_misses, &spill_first,
+                      &spill_count, &spill_base, &spill_origin, &spill_rows}) {
     array->assign(rows, 0);
   }
   for (auto* array : {&resets, &status, &request_of_slot_, &stored_len_}) array->assign(slots, 0);
@@ -68,15 +75,22 @@ OpWorld::OpWorld(const OpGeometry& g, const OpSet& ops)
   seen_plan_.assign(rows * product({(g.id_range + 31) / 32}), 0);
   seen_install_ = seen_plan_;
   cursor_copy_.resize(rows * product({g.num_sets}));
+  const size_t selections = slots * product({g.num_status_queries()});
   for (int32_t layer = 0; layer < g.num_layers; ++layer) {
-    selection_.emplace_back(static_cast<int64_t>(entries), 1, g.format, g.layout);
+    selection_.emplace_back(static_cast<int64_t>(g.gather ? selections * product({g.topk}) : entries), 1, g.format,
+                            g.layout);
+    place_status.emplace_back(g.gather ? selections * product({g.topk + 1}) : 0);
+    poison(place_status.back());
   }
+  gather_scratch_.resize(entries * static_cast<size_t>(ops::kGatherScratch));
   block_table.resize(slots * product({g.max_blocks}));
   std::iota(block_table.begin(), block_table.end(), 0);
   std::shuffle(block_table.begin(), block_table.end(), random_);
   std::iota(resets.begin(), resets.end(), 0);
   num_resets = g.num_cache_slots;
-  run(make_call("reset", ops_.reset, reset_params(), false));
+  for (const Call& call : calls()) {
+    if (call.name.starts_with("reset")) run(call);
+  }
   num_resets = 0;
 }
 
@@ -85,6 +99,10 @@ std::vector<std::byte> OpWorld::row(int32_t slot, int32_t layer, int32_t positio
   uint64_t state = (static_cast<uint64_t>(request_of_slot_[static_cast<size_t>(slot)]) << 40) ^
                    (static_cast<uint64_t>(slot) << 32) ^ (static_cast<uint64_t>(layer) << 24) ^
                    static_cast<uint64_t>(position);
+  const auto& rewritten = rewritten_[static_cast<size_t>(slot)];
+  const auto version =
+      std::count_if(rewritten.begin(), rewritten.end(), [&](int32_t from) { return from <= position; });
+  state ^= static_cast<uint64_t>(version) << 52;
   for (std::byte& byte : bytes) {
     state = (state + 1) * 0x9E3779B97F4A7C15u;
     byte = static_cast<std::byte>((state >> 56) | 1u);  // never the zero of a row that is not there
@@ -99,6 +117,7 @@ void OpWorld::begin_step(const OpStep& step) {
   for (int32_t slot : step.resets) {
     ++request_of_slot_[static_cast<size_t>(slot)];
     stored_len_[static_cast<size_t>(slot)] = 0;
+    rewritten_[static_cast<size_t>(slot)].clear();
     status[static_cast<size_t>(slot)] = 0;
   }
   num_rows = step.num_rows;
@@ -106,6 +125,9 @@ void OpWorld::begin_step(const OpStep& step) {
   seq_len = step.seq_len;
   spilled_len = step.spilled_len;
   topk = step.topk;
+  has_final_len_ = !step.final_len.empty();
+  if (has_final_len_) final_len = step.final_len;
+  for (const auto& [slot, position] : step.rewritten) rewritten_[static_cast<size_t>(slot)].push_back(position);
   for (const auto& [slot, failure] : step.failed) ops::set_status(&status[static_cast<size_t>(slot)], failure);
   for (const auto& [slot, block] : step.missing_blocks) {
     block_table[static_cast<size_t>(slot * g.max_blocks + block)] = -1;
@@ -138,9 +160,16 @@ void OpWorld::begin_step(const OpStep& step) {
 std::vector<OpWorld::Call> OpWorld::calls() {
   std::vector<Call> list;
   list.push_back(make_call("reset", ops_.reset, reset_params(), false));
+  for (int32_t layer = 0; geometry_.gather && layer < geometry_.num_layers; ++layer) {
+    list.push_back(make_call(fmt::format("reset {}", layer), ops_.gather_reset, gather_reset_params(layer), false));
+  }
   for (int32_t layer = 0; layer < geometry_.num_layers; ++layer) {
     list.push_back(make_call(fmt::format("spill {}", layer), ops_.spill, spill_params(layer), true));
   }
+  for (int32_t layer = 0; geometry_.gather && layer < geometry_.num_layers; ++layer) {
+    list.push_back(make_call(fmt::format("gather {}", layer), ops_.gather, gather_params(layer), true));
+  }
+  if (geometry_.gather) return list;
   list.push_back(make_call("plan", ops_.plan, plan_params(), false));
   for (int32_t layer = 0; layer < geometry_.num_layers; ++layer) {
     list.push_back(make_call(fmt::format("serve {}", layer), ops_.serve, serve_params(layer), true));
@@ -155,6 +184,7 @@ void OpWorld::poison_outputs(const Call& call) {
   poison(cursor_copy_);
   poison(serve_copies_);
   poison(spill_copies_);
+  poison(gather_scratch_);
   if (call.name.starts_with("plan")) {
     poison(plan);
     poison(valid_len);
@@ -167,6 +197,21 @@ void OpWorld::poison_outputs(const Call& call) {
     for (int32_t layer = 0; layer < geometry_.num_layers; ++layer) {
       if (call.name.ends_with(std::to_string(layer))) poison(selection_[static_cast<size_t>(layer)]);
     }
+  } else if (call.name.starts_with("gather")) {
+    poison(locations);
+    for (int32_t layer = 0; layer < geometry_.num_layers; ++layer) {
+      if (call.name.ends_with(std::to_string(layer))) poison_unused_places(layer);
+    }
+  }
+}
+
+void OpWorld::poison_unused_places(int32_t layer) {
+  const auto& status_rows = place_status[static_cast<size_t>(layer)];
+  const std::vector<std::byte> bytes(static_cast<size_t>(geometry_.format.row_bytes()), kPoison);
+  for (size_t i = 0; i < status_rows.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / (geometry_.topk + 1),
+               place = static_cast<int64_t>(i) - row * (geometry_.topk + 1);
+    if (place < geometry_.topk && status_rows[i] < 0) write_row(selection(layer), row * geometry_.topk + place, bytes);
   }
 }
 
@@ -193,118 +238,6 @@ void OpWorld::run_step(const OpStep& step) {
     poison_outputs(call);
     run(call);
   }
-}
-
-ops::GroupState OpWorld::state() const {
-  auto& self = const_cast<OpWorld&>(*this);
-  return {self.slot_of_token.data(), self.token_of_slot.data(), self.cursor.data(), geometry_.num_cache_slots,
-          geometry_.id_range,        geometry_.num_sets,        geometry_.num_ways, 0,
-          self.slot_state.data(),    self.generation.data()};
-}
-
-ops::DecodeBatch OpWorld::batch() {
-  return {geometry_.max_rows, geometry_.q_len, &num_rows, cache_slot.data(), seq_len.data(), spilled_len.data()};
-}
-
-ops::PlanParams OpWorld::plan_params() {
-  return {.batch = batch(),
-          .state = state(),
-          .topk = geometry_.topk,
-          .topk_indices = topk.data(),
-          .plan = plan.data(),
-          .valid_len = valid_len.data(),
-          .records = records.data(),
-          .num_records = num_records.data(),
-          .unique_misses = unique_misses.data(),
-          .num_unique_misses = num_unique_misses.data(),
-          .seen = seen_plan_.data(),
-          .counts = plan_counts.data(),
-          .status = status.data()};
-}
-
-ops::ServeParams OpWorld::serve_params(int32_t layer) {
-  return {.batch = batch(),
-          .topk = geometry_.topk,
-          .plan = plan.data(),
-          .pool_size = state().pool_size(),
-          .pool = pool(layer),
-          .window_rows = geometry_.window_rows,
-          .window = window(layer),
-          .store = &store_,
-          .group = 0,
-          .layer_in_group = layer,
-          .block_table = block_table.data(),
-          .max_blocks = geometry_.max_blocks,
-          .block_size = geometry_.block_size,
-          .done = &done_,
-          .selection = selection(layer),
-          .locations = locations.data(),
-          .copies = serve_copies_.data(),
-          .status = status.data(),
-          .fetched_rows = fetched_rows.data()};
-}
-
-ops::InstallParams OpWorld::install_params(int32_t layer, bool update) {
-  return {.batch = batch(),
-          .state = state(),
-          .topk = geometry_.topk,
-          .metadata_update = update ? 1 : 0,
-          .records = records.data(),
-          .num_records = num_records.data(),
-          .selection = selection(layer),
-          .status = status.data(),
-          .pool = pool(layer),
-          .cursor_copy = cursor_copy_.data(),
-          .seen = seen_install_.data(),
-          .counts = install_counts.data()};
-}
-
-ops::ResetParams OpWorld::reset_params() { return {state(), resets.data(), &num_resets}; }
-
-ops::SpillParams OpWorld::spill_params(int32_t layer) {
-  return {.max_rows = geometry_.max_rows,
-          .num_rows = &num_rows,
-          .cache_slot = cache_slot.data(),
-          .first = spill_first.data(),
-          .count = spill_count.data(),
-          .source_base = spill_base.data(),
-          .source_origin = spill_origin.data(),
-          .source_rows = spill_rows.data(),
-          .source = window(layer),
-          .store = &store_,
-          .group = 0,
-          .layer_in_group = layer,
-          .block_table = block_table.data(),
-          .max_blocks = geometry_.max_blocks,
-          .block_size = geometry_.block_size,
-          .done = &done_,
-          .copies = spill_copies_.data(),
-          .max_copies = static_cast<int32_t>(spill_copies_.size()),
-          .status = status.data()};
-}
-
-std::vector<Region> OpWorld::regions() {
-  std::vector<Region> list;
-  const auto add = [&](const char* name, auto& values, bool workspace = false) {
-    list.push_back({name, reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(values[0]), workspace});
-  };
-  list.push_back({"num_rows", reinterpret_cast<std::byte*>(&num_rows), sizeof(num_rows), false});
-  list.push_back({"num_resets", reinterpret_cast<std::byte*>(&num_resets), sizeof(num_resets), false});
-  add("cache_slot", cache_slot), add("seq_len", seq_len), add("spilled_len", spilled_len), add("topk", topk);
-  add("resets", resets), add("plan", plan), add("valid_len", valid_len), add("num_records", num_records);
-  add("unique_misses", unique_misses), add("num_unique_misses", num_unique_misses), add("status", status);
-  add("records", records), add("locations", locations), add("plan_counts", plan_counts);
-  add("install_counts", install_counts), add("fetched_rows", fetched_rows), add("slot_of_token", slot_of_token);
-  add("slot_state", slot_state), add("generation", generation);
-  add("token_of_slot", token_of_slot), add("cursor", cursor), add("block_table", block_table);
-  add("spill_first", spill_first), add("spill_count", spill_count), add("spill_base", spill_base);
-  add("spill_origin", spill_origin), add("spill_rows", spill_rows), add("pool", pool_.bytes());
-  add("window", window_.bytes()), add("store", store_.memory(0).bytes());
-  for (RowMemory& selection : selection_) add("selection", selection.bytes());
-  add("seen of plan", seen_plan_), add("seen of install", seen_install_);
-  add("cursor_copy", cursor_copy_, true), add("copies of serve", serve_copies_, true);
-  add("copies of spill", spill_copies_, true);
-  return list;
 }
 
 std::vector<std::string> OpWorld::integrity() const {
@@ -337,6 +270,16 @@ std::vector<std::string> OpWorld::integrity() const {
       const int32_t way = cursor[static_cast<size_t>(slot * geometry_.num_sets + set)];
       if (way < 0 || way >= geometry_.num_ways) {
         problems.push_back(fmt::format("cache slot {}: the cursor of set {} is {}", slot, set, way));
+      }
+    }
+  }
+  for (const auto& status_rows : place_status) {
+    for (size_t row = 0; row < status_rows.size(); row += static_cast<size_t>(geometry_.topk + 1)) {
+      const auto places = status_rows.begin() + static_cast<ptrdiff_t>(row), end = places + geometry_.topk;
+      if (*end < 0 || *end > geometry_.topk) {
+        problems.push_back(fmt::format("a selection has {} places in use", *end));
+      } else if (std::any_of(places + *end, end, [](int32_t id) { return id != -1; })) {
+        problems.push_back(fmt::format("a place behind the {} in use names a position", *end));
       }
     }
   }

@@ -157,7 +157,7 @@ std::string refusal_back_to_back(const std::vector<std::vector<int32_t>>& groups
     steps.executor.end_capture();
     for (int i = 0; i < 3; ++i) {
       steps.executor.replay(list);
-      steps.cache.end_replayed_step();
+      steps.cache.end_replayed_pass();
     }
   } catch (const Error& error) {
     refusal = error.what();

@@ -97,13 +97,17 @@ void declare_batch(AccessList& list, const DecodeBatch& batch) {
   declare_part(list, batch.cache_slot, 0, batch.max_rows, Mode::kRead);
 }
 
+void declare_batch_lengths(AccessList& list, const DecodeBatch& batch) {
+  declare_part(list, batch.seq_len, 0, batch.max_rows, Mode::kRead);
+  declare_part(list, batch.spilled_len, 0, batch.max_rows, Mode::kRead);
+  if (batch.final_len != nullptr) declare_part(list, batch.final_len, 0, batch.max_rows, Mode::kRead);
+}
+
 }  // namespace
 
 void declare_plan(const PlanParams& p, AccessList& list) {
   declare_batch(list, p.batch);
-  declare_part(list, p.batch.seq_len, 0, p.batch.max_rows, Mode::kRead);
-  declare_part(list, p.batch.spilled_len, 0, p.batch.max_rows, Mode::kRead);
-  if (p.batch.final_len != nullptr) declare_part(list, p.batch.final_len, 0, p.batch.max_rows, Mode::kRead);
+  declare_batch_lengths(list, p.batch);
   declare_part(list, p.num_records, 0, p.batch.max_rows, Mode::kWrite);
   declare_part(list, p.num_unique_misses, 0, p.batch.max_rows, Mode::kWrite);
   const int64_t entries = static_cast<int64_t>(p.batch.q_len) * p.topk;
@@ -123,28 +127,69 @@ void declare_plan(const PlanParams& p, AccessList& list) {
   }
 }
 
+namespace {
+
+// Rows of the ring and of the host store that a step may want for batch row b.
+template <typename Params>
+void declare_sources(AccessList& list, const Params& p, int32_t b, int64_t slot) {
+  // Wanted from the ring: what is newer than the final bound or not spilled yet, as far as the ring still has it.
+  const int64_t seq_len = p.batch.seq_len[b], spilled_len = std::max(p.batch.spilled_len[b], 0);
+  const int64_t newest_final = final_bound(p.batch, b);
+  const int64_t oldest = std::max({std::min(newest_final + 1, spilled_len), seq_len - p.window_rows, int64_t{0}});
+  declare_ring(list, p.window, slot * p.window_rows, 0, p.window_rows, oldest, seq_len, Mode::kRead);
+  declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + slot * p.max_blocks, p.max_blocks,
+                  p.block_size, 0, spilled_len, Mode::kRead);
+}
+
+}  // namespace
+
 void declare_serve(const ServeParams& p, AccessList& list) {
   declare_batch(list, p.batch);
-  declare_part(list, p.batch.seq_len, 0, p.batch.max_rows, Mode::kRead);
-  declare_part(list, p.batch.spilled_len, 0, p.batch.max_rows, Mode::kRead);
-  if (p.batch.final_len != nullptr) declare_part(list, p.batch.final_len, 0, p.batch.max_rows, Mode::kRead);
+  declare_batch_lengths(list, p.batch);
   const int64_t entries = static_cast<int64_t>(p.batch.q_len) * p.topk;
   for (int32_t b = 0; b < p.batch.max_rows; ++b) {
     const int64_t slot = active_slot(p.batch, b);
     if (slot < 0) continue;
     declare_part(list, p.plan, b * entries, entries, Mode::kRead);
     declare_rows(list, p.pool, slot * p.pool_size, p.pool_size, Mode::kRead);
-    // Wanted from the ring: what is newer than the final bound or not spilled yet, as far as the ring still has it.
-    const int64_t seq_len = p.batch.seq_len[b], spilled_len = std::max(p.batch.spilled_len[b], 0);
-    const int64_t newest_final = final_bound(p.batch, b);
-    const int64_t oldest = std::max({std::min(newest_final + 1, spilled_len), seq_len - p.window_rows, int64_t{0}});
-    declare_ring(list, p.window, slot * p.window_rows, 0, p.window_rows, oldest, seq_len, Mode::kRead);
-    declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + slot * p.max_blocks, p.max_blocks,
-                    p.block_size, 0, spilled_len, Mode::kRead);
+    declare_sources(list, p, b, slot);
     declare_rows(list, p.selection, b * entries, entries, Mode::kWrite);
     declare_part(list, p.locations, b * entries, entries, Mode::kWrite);
     declare_part(list, p.copies, b * entries, entries, Mode::kWrite);
     declare_part(list, p.fetched_rows, slot, 1, Mode::kWrite);
+  }
+}
+
+void declare_gather(const GatherParams& p, AccessList& list) {
+  declare_batch(list, p.batch);
+  declare_batch_lengths(list, p.batch);
+  const int64_t q_len = p.batch.q_len, entries = q_len * p.topk;
+  for (int32_t b = 0; b < p.batch.max_rows; ++b) {
+    const int64_t slot = active_slot(p.batch, b);
+    if (slot < 0) continue;
+    declare_part(list, p.topk_indices, b * entries, entries, Mode::kRead);
+    declare_sources(list, p, b, slot);
+    // Which places change depends on what lies there: the whole selections of the queries of the step.
+    const int64_t query = slot * p.status_queries;
+    declare_part(list, p.place_status, query * (p.topk + 1), q_len * (p.topk + 1), Mode::kWrite);
+    declare_rows(list, p.selection, query * p.topk, entries, Mode::kWrite);
+    declare_part(list, p.locations, b * entries, entries, Mode::kWrite);
+    declare_part(list, p.copies, b * entries, entries, Mode::kWrite);
+    declare_part(list, p.scratch, b * entries * kGatherScratch, entries * kGatherScratch, Mode::kWrite);
+    declare_part(list, p.fetched_rows, slot, 1, Mode::kWrite);
+    if (p.counts != nullptr) declare_part(list, p.counts, slot * 4, 4, Mode::kWrite);
+  }
+}
+
+void declare_gather_reset(const GatherResetParams& p, AccessList& list) {
+  declare_part(list, p.num_slots, 0, 1, Mode::kRead);
+  const int32_t count = used_rows(*p.num_slots, p.num_cache_slots);
+  declare_part(list, p.slots, 0, count, Mode::kRead);
+  const int64_t words = static_cast<int64_t>(p.status_queries) * (p.topk + 1);
+  for (int32_t i = 0; i < count; ++i) {
+    const int64_t slot = p.slots[i];
+    if (slot < 0 || slot >= p.num_cache_slots) continue;
+    declare_part(list, p.place_status, slot * words, words, Mode::kWrite);
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tidepool/op.h"
+#include "tidepool/ops/gather.h"
 #include "tidepool/ops/install.h"
 #include "tidepool/ops/plan.h"
 #include "tidepool/ops/serve.h"
@@ -21,6 +22,8 @@ void declare_records(device::AccessList& list, const RowStore& store, int32_t gr
 
 void declare_plan(const PlanParams& p, device::AccessList& list);
 void declare_serve(const ServeParams& p, device::AccessList& list);
+void declare_gather(const GatherParams& p, device::AccessList& list);
+void declare_gather_reset(const GatherResetParams& p, device::AccessList& list);
 void declare_install(const InstallParams& p, device::AccessList& list);
 void declare_reset(const ResetParams& p, device::AccessList& list);
 void declare_spill(const SpillParams& p, device::AccessList& list);

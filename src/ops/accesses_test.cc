@@ -91,12 +91,13 @@ void expect_declared(OpWorld& world, const OpWorld::Call& call, OpWorld& scrambl
   }
 }
 
-void expect_all_declared(const OpSet& ops) {
-  for (const OpCase& c : testing::op_cases()) {
+void expect_all_declared(const OpSet& ops, const std::vector<OpCase>& cases) {
+  for (const OpCase& c : cases) {
     if (c.geometry.id_range > 1024 || c.geometry.format.row_bytes() > 100) continue;  // large and no different
     OpWorld world(c.geometry, ops), scrambled(c.geometry, ops), before(c.geometry, ops);
     for (size_t step = 0; step < std::min<size_t>(c.steps.size(), 3); ++step) {
       world.begin_step(c.steps[step]);
+      scrambled.begin_step(c.steps[step]);
       const auto calls = world.calls(), scrambled_calls = scrambled.calls();
       for (size_t i = 0; i < calls.size(); ++i) {
         SCOPED_TRACE(c.name + ", step " + std::to_string(step) + ", " + calls[i].name);
@@ -107,20 +108,32 @@ void expect_all_declared(const OpSet& ops) {
   }
 }
 
-TEST(Accesses, OperatorsTouchOnlyWhatTheyDeclareReference) { expect_all_declared(testing::ref_ops()); }
-TEST(Accesses, OperatorsTouchOnlyWhatTheyDeclareCpu) { expect_all_declared(testing::cpu_ops()); }
+TEST(Accesses, OperatorsTouchOnlyWhatTheyDeclareReference) {
+  expect_all_declared(testing::ref_ops(), testing::op_cases());
+  expect_all_declared(testing::ref_ops(), testing::gather_cases());
+}
+TEST(Accesses, OperatorsTouchOnlyWhatTheyDeclareCpu) {
+  expect_all_declared(testing::cpu_ops(), testing::op_cases());
+  expect_all_declared(testing::cpu_ops(), testing::gather_cases());
+}
 
 // Small world: one active row of cache slot 1 with 21 rows, of which 13 are spilled; blocks of 16.
 class Declared : public ::testing::Test {
  protected:
-  Declared() : world_(geometry(), testing::cpu_ops()) {
+  Declared() : world_(geometry(), testing::cpu_ops()) { world_.begin_step(one_row()); }
+  static testing::OpStep one_row() {
     testing::OpStep step;
     step.num_rows = 2;
     step.cache_slot = {-1, 1};
     step.seq_len = {50, 21};
     step.spilled_len = {50, 13};
     step.topk.assign(8, -1);
-    world_.begin_step(step);
+    return step;
+  }
+  static testing::OpGeometry gather_geometry() {
+    testing::OpGeometry g = geometry();
+    g.gather = true, g.status_queries = 3;
+    return g;
   }
   static testing::OpGeometry geometry() {
     testing::OpGeometry g;
@@ -161,6 +174,35 @@ TEST_F(Declared, ServeReadsTheWindowFromTheFirstUnspilledRowOn) {
   declare_serve(world_.serve_params(0), list);
   EXPECT_TRUE(overlaps(list, window.latent.row(8 + 20 % 8), 1));
   EXPECT_FALSE(overlaps(list, window.latent.row(8 + 19 % 8), 24));
+}
+
+TEST_F(Declared, GatherReadsAndWritesOnlyTheSlotsOfTheBatch) {
+  OpWorld world(gather_geometry(), testing::cpu_ops());
+  world.begin_step(one_row());
+  device::AccessList list;
+  declare_gather(world.gather_params(0), list);
+  const RowPlanes window = world.window(0), selection = world.selection(0);
+  for (int32_t p = 13; p < 21; ++p) EXPECT_TRUE(overlaps(list, window.latent.row(8 + p % 8), 1)) << p;
+  for (int32_t row = 0; row < 8; ++row) EXPECT_FALSE(overlaps(list, window.latent.row(row), 24)) << row;
+  // Cache slot 1 has the selections 3 to 5, of which a step has one.
+  const int32_t* places = world.place_status[0].data();
+  for (int32_t selection_row = 0; selection_row < 6; ++selection_row) {
+    const bool is_of_the_step = selection_row == 3;
+    EXPECT_EQ(overlaps(list, places + selection_row * 5, 5 * 4), is_of_the_step) << selection_row;
+    EXPECT_EQ(overlaps(list, selection.latent.row(selection_row * 4), 4 * 24), is_of_the_step) << selection_row;
+  }
+  EXPECT_TRUE(overlaps(list, places + 3 * 5 + 4, 4)) << "the number of places in use";
+  EXPECT_TRUE(overlaps(list, world.plan_counts.data() + 4, 4 * 8));
+  EXPECT_FALSE(overlaps(list, world.plan_counts.data(), 4 * 8));
+  list.clear();
+  declare_gather(world.gather_params(1), list);  // does not count
+  EXPECT_FALSE(overlaps(list, world.plan_counts.data(), 8 * 8));
+  world.num_resets = 2;
+  world.resets = {2, 0};
+  list.clear();
+  declare_gather_reset(world.gather_reset_params(0), list);
+  EXPECT_TRUE(overlaps(list, places, 3 * 5 * 4));
+  EXPECT_FALSE(overlaps(list, places + 3 * 5, 3 * 5 * 4));
 }
 
 TEST_F(Declared, LayersOfAnInterleavedPoolDoNotOverlap) {

@@ -1,4 +1,5 @@
-// Reset, spill, plan, serve and install over the case list: cpu against ref, ref against the rows themselves.
+// Reset, spill, plan, serve and install, and gather in their place, over the case lists: cpu against ref, ref against
+// the rows themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,6 +47,7 @@ void expect_same(const OpCase& c, const OpSet& under_test) {
 
 TEST(OpChain, CpuEqualsReferenceBitForBitInEveryCase) {
   for (const OpCase& c : op_cases()) expect_same(c, cpu_ops());
+  for (const OpCase& c : testing::gather_cases()) expect_same(c, cpu_ops());
 }
 
 TEST(OpChain, ParametersOfEveryCasePassTheChecks) {
@@ -58,6 +60,33 @@ TEST(OpChain, ParametersOfEveryCasePassTheChecks) {
       check_params(world.install_params(layer, layer == 0));
       check_params(world.spill_params(layer));
       check_chain(world.plan_params(), world.serve_params(layer), world.install_params(layer, layer == 0));
+    }
+  }
+  for (const OpCase& c : testing::gather_cases()) {
+    OpWorld world(c.geometry, cpu_ops());
+    check_params(world.gather_params(0));
+    check_params(world.gather_reset_params(0));
+  }
+}
+
+// All memory but the final lengths themselves.
+TEST(OpChain, NoFinalLengthsMeanThePublishedOnes) {
+  for (OpCase c : op_cases()) {
+    OpCase given = c;
+    for (OpStep& step : c.steps) step.final_len.clear();
+    for (OpStep& step : given.steps) {
+      step.final_len = step.seq_len;
+      for (int32_t& len : step.final_len) len -= c.geometry.q_len;
+    }
+    for (bool gather : {false, true}) {
+      c.geometry.gather = given.geometry.gather = gather;
+      OpWorld got(given.geometry, cpu_ops()), want(c.geometry, testing::ref_ops());
+      for (size_t step = 0; step < c.steps.size(); ++step) {
+        got.run_step(given.steps[step]);
+        want.run_step(c.steps[step]);
+        want.final_len = got.final_len;
+        ASSERT_EQ(join(differences(got, want)), "") << c.name << ", step " << step;
+      }
     }
   }
 }

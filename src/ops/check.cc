@@ -76,6 +76,21 @@ void check_store(std::string_view op, const RowStore* store, const int32_t* bloc
   tidepool_check(layer_in_group >= 0, "{}: layer_in_group is {}, it must not be negative", op, layer_in_group);
 }
 
+void check_window(std::string_view op, int32_t window_rows, int32_t q_len) {
+  tidepool_check(window_rows >= q_len, "{}: window_rows is {}, it must hold the {} rows of a step", op, window_rows,
+                 q_len);
+}
+
+// The selections of gather: their rows have int32 numbers.
+void check_places(std::string_view op, int32_t num_cache_slots, int32_t status_queries, int32_t topk) {
+  check_positive(op, "num_cache_slots", num_cache_slots);
+  check_positive(op, "status_queries", status_queries);
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  tidepool_check(int64_t{status_queries} * topk <= kMax / num_cache_slots,
+                 "{}: {} cache slots x {} queries x {} places exceed the limit of {}", op, num_cache_slots,
+                 status_queries, topk, kMax);
+}
+
 }  // namespace
 
 void check_geometry(std::string_view what, int64_t pool_rows, int32_t num_sets, int32_t num_ways) {
@@ -115,8 +130,7 @@ void check_params(const ServeParams& p) {
   check_pointer(kOp, "batch.spilled_len", p.batch.spilled_len);
   check_pointer(kOp, "plan", p.plan);
   check_positive(kOp, "pool_size", p.pool_size);
-  tidepool_check(p.window_rows >= p.batch.q_len, "serve: window_rows is {}, it must hold the {} rows of a step",
-                 p.window_rows, p.batch.q_len);
+  check_window(kOp, p.window_rows, p.batch.q_len);
   check_planes(kOp, "pool", p.pool);
   check_planes(kOp, "window", p.window);
   check_planes(kOp, "selection", p.selection);
@@ -126,6 +140,37 @@ void check_params(const ServeParams& p) {
   check_pointer(kOp, "locations", p.locations);
   check_pointer(kOp, "status", p.status);
   check_pointer(kOp, "fetched_rows", p.fetched_rows);
+}
+
+void check_params(const GatherParams& p) {
+  constexpr const char* kOp = "gather";
+  check_batch(kOp, p.batch, p.topk);
+  check_pointer(kOp, "batch.seq_len", p.batch.seq_len);
+  check_pointer(kOp, "batch.spilled_len", p.batch.spilled_len);
+  check_places(kOp, p.num_cache_slots, p.status_queries, p.topk);
+  tidepool_check(p.status_queries >= p.batch.q_len,
+                 "gather: status_queries is {}, it must have room for the {} queries of a step", p.status_queries,
+                 p.batch.q_len);
+  check_pointer(kOp, "topk_indices", p.topk_indices);
+  check_window(kOp, p.window_rows, p.batch.q_len);
+  check_planes(kOp, "window", p.window);
+  check_planes(kOp, "selection", p.selection);
+  check_same_row(kOp, "window", p.window, "selection", p.selection);
+  check_store(kOp, p.store, p.block_table, p.max_blocks, p.block_size, p.done, p.copies, p.group, p.layer_in_group);
+  check_pointer(kOp, "place_status", p.place_status);
+  check_pointer(kOp, "locations", p.locations);
+  check_pointer(kOp, "scratch", p.scratch);
+  check_pointer(kOp, "status", p.status);
+  check_pointer(kOp, "fetched_rows", p.fetched_rows);
+}
+
+void check_params(const GatherResetParams& p) {
+  constexpr const char* kOp = "gather_reset";
+  check_positive(kOp, "topk", p.topk);
+  check_places(kOp, p.num_cache_slots, p.status_queries, p.topk);
+  check_pointer(kOp, "place_status", p.place_status);
+  check_pointer(kOp, "slots", p.slots);
+  check_pointer(kOp, "num_slots", p.num_slots);
 }
 
 void check_params(const InstallParams& p) {

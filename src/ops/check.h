@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tidepool/ops/gather.h"
 #include "tidepool/ops/install.h"
 #include "tidepool/ops/plan.h"
 #include "tidepool/ops/serve.h"
@@ -19,6 +20,8 @@ void check_geometry(std::string_view what, int64_t pool_rows, int32_t num_sets, 
 
 void check_params(const PlanParams& p);
 void check_params(const ServeParams& p);
+void check_params(const GatherParams& p);
+void check_params(const GatherResetParams& p);
 void check_params(const InstallParams& p);
 void check_params(const ResetParams& p);
 void check_params(const SpillParams& p);

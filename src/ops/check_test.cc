@@ -10,7 +10,7 @@ namespace {
 
 class Check : public ::testing::Test {
  protected:
-  Check() : world_(testing::OpGeometry{}, testing::cpu_ops()) {}
+  Check() : world_({}, testing::cpu_ops()), gather_world_({.gather = true}, testing::cpu_ops()) {}
   // The sentence of the refusal, "" when the parameters pass.
   template <typename Params, typename Change>
   static std::string refusal(Params params, Change change) {
@@ -30,7 +30,9 @@ class Check : public ::testing::Test {
     }
     return "";
   }
-  testing::OpWorld world_;
+  GatherParams gather_params() { return gather_world_.gather_params(0); }
+  GatherResetParams gather_reset_params() { return gather_world_.gather_reset_params(0); }
+  testing::OpWorld world_, gather_world_;
 };
 
 TEST_F(Check, GeometryMustBePowerOfTwoSetsOfWays) {
@@ -53,6 +55,12 @@ TEST_F(Check, NullPointersAreNamed) {
   EXPECT_EQ(refusal(world_.serve_params(0), [](auto& p) { p.done = nullptr; }), "serve: done is null");
   EXPECT_EQ(refusal(world_.install_params(0, true), [](auto& p) { p.seen = nullptr; }), "install: seen is null");
   EXPECT_EQ(refusal(world_.reset_params(), [](auto& p) { p.slots = nullptr; }), "reset: slots is null");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.scratch = nullptr; }), "gather: scratch is null");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.place_status = nullptr; }), "gather: place_status is null");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.batch.spilled_len = nullptr; }),
+            "gather: batch.spilled_len is null");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.counts = nullptr; }), "") << "counting may be left out";
+  EXPECT_EQ(refusal(gather_reset_params(), [](auto& p) { p.num_slots = nullptr; }), "gather_reset: num_slots is null");
   EXPECT_EQ(refusal(world_.spill_params(0), [](auto& p) { p.source_origin = nullptr; }),
             "spill: source_origin is null");
 }
@@ -67,6 +75,16 @@ TEST_F(Check, NumbersOutOfRangeAreNamedWithValueAndLimit) {
             "replacement policy number 9 is unknown; available: fifo (0)");
   EXPECT_EQ(refusal(world_.serve_params(0), [](auto& p) { p.window_rows = 0; }),
             "serve: window_rows is 0, it must hold the 1 rows of a step");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.batch.q_len = 3; }),
+            "gather: status_queries is 1, it must have room for the 3 queries of a step");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.window_rows = 0; }),
+            "gather: window_rows is 0, it must hold the 1 rows of a step");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.status_queries = 1 << 27; }),
+            "gather: 2 cache slots x 134217728 queries x 16 places exceed the limit of 2147483647");
+  EXPECT_EQ(refusal(gather_reset_params(), [](auto& p) { p.num_cache_slots = 0; }),
+            "gather_reset: num_cache_slots is 0, it must be positive");
+  EXPECT_EQ(refusal(gather_reset_params(), [](auto& p) { p.topk = -1; }),
+            "gather_reset: topk is -1, it must be positive");
   EXPECT_EQ(refusal(world_.install_params(0, true), [](auto& p) { p.metadata_update = 2; }),
             "install: metadata_update is 2, it must be 0 or 1");
   EXPECT_EQ(refusal(world_.spill_params(0), [](auto& p) { p.block_size = 0; }),
@@ -77,6 +95,8 @@ TEST_F(Check, NumbersOutOfRangeAreNamedWithValueAndLimit) {
 TEST_F(Check, PlanesMustAgreeAndNotOverlap) {
   EXPECT_EQ(refusal(world_.serve_params(0), [](auto& p) { p.pool.latent.bytes -= 2; }),
             "serve: rows of pool have 14 + 8 bytes (latent + rope), rows of selection have 16 + 8");
+  EXPECT_EQ(refusal(gather_params(), [](auto& p) { p.window.rope.bytes = 0; }),
+            "gather: rows of window have 16 + 0 bytes (latent + rope), rows of selection have 16 + 8");
   EXPECT_EQ(refusal(world_.serve_params(0), [](auto& p) { p.window.rope.base = nullptr; }),
             "serve: window.rope has 8 bytes a row but no memory");
   EXPECT_EQ(refusal(world_.install_params(0, true), [](auto& p) { p.pool.latent.stride = 15; }),

@@ -1,6 +1,7 @@
 #include "ops/costs.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "ops/batch.h"
@@ -65,6 +66,64 @@ device::Cost cost_serve(const ServeParams& p) {
       cost.write_bytes += row + sizeof(RowLocation);
     }
   }
+  return cost;
+}
+
+namespace {
+
+// How many rows of one list are read from where.
+struct GatherRows {
+  uint64_t moved = 0, ring = 0, fetched = 0;
+};
+
+GatherRows gather_rows(const GatherParams& p, int32_t b, int64_t slot, int32_t q) {
+  const int32_t visible = visible_bound(p.batch.seq_len[b], p.batch.q_len, q), newest_final = final_bound(p.batch, b);
+  const int64_t limit = std::min<int64_t>(visible, static_cast<int64_t>(p.max_blocks) * p.block_size - 1);
+  const int32_t* ids = p.topk_indices + (static_cast<int64_t>(b) * p.batch.q_len + q) * p.topk;
+  const int32_t* places = p.place_status + (slot * p.status_queries + q) * (p.topk + 1);
+  const auto listed = [&](int32_t id) { return id >= 0 && id <= limit; };
+  const int64_t num_listed = std::count_if(ids, ids + p.topk, listed);
+  std::multimap<int32_t, int32_t> place_of;  // those of one position in ascending order
+  for (int32_t place = 0; place < p.topk; ++place) place_of.emplace(places[place], place);
+  GatherRows rows;
+  for (int32_t i = 0; i < p.topk; ++i) {
+    if (!listed(ids[i])) continue;
+    if (const auto at = place_of.find(ids[i]); ids[i] <= newest_final && at != place_of.end()) {
+      rows.moved += at->second >= num_listed;
+      place_of.erase(at);
+    } else if (ids[i] > newest_final || ids[i] >= p.batch.spilled_len[b]) {
+      ++rows.ring;
+    } else {
+      ++rows.fetched;
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+device::Cost cost_gather(const GatherParams& p) {
+  device::Cost cost;
+  const uint64_t row = row_bytes(p.selection), topk = static_cast<uint64_t>(p.topk);
+  for (int32_t b = 0; b < p.batch.max_rows; ++b) {
+    const int64_t slot = active_slot(p.batch, b);
+    if (slot < 0) continue;
+    for (int32_t q = 0; q < p.batch.q_len; ++q) {
+      const GatherRows rows = gather_rows(p, b, slot, q);
+      cost.link_bytes += rows.fetched * row;
+      // The list and the places; then the places, their number, and the locations.
+      cost.read_bytes += 2 * topk * sizeof(int32_t) + (rows.moved + rows.ring) * row;
+      cost.write_bytes +=
+          (topk + 1) * sizeof(int32_t) + topk * sizeof(RowLocation) + (rows.moved + rows.ring + rows.fetched) * row;
+    }
+  }
+  return cost;
+}
+
+device::Cost cost_gather_reset(const GatherResetParams& p) {
+  device::Cost cost;
+  const int64_t words = static_cast<int64_t>(p.status_queries) * (p.topk + 1);
+  cost.write_bytes = static_cast<uint64_t>(used_rows(*p.num_slots, p.num_cache_slots) * words) * sizeof(int32_t);
   return cost;
 }
 

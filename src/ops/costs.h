@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tidepool/op.h"
+#include "tidepool/ops/gather.h"
 #include "tidepool/ops/install.h"
 #include "tidepool/ops/plan.h"
 #include "tidepool/ops/serve.h"
@@ -13,6 +14,8 @@ namespace tidepool::ops {
 
 device::Cost cost_plan(const PlanParams& p);
 device::Cost cost_serve(const ServeParams& p);
+device::Cost cost_gather(const GatherParams& p);
+device::Cost cost_gather_reset(const GatherResetParams& p);
 device::Cost cost_install(const InstallParams& p);
 device::Cost cost_reset(const ResetParams& p);
 device::Cost cost_spill(const SpillParams& p);

@@ -1,20 +1,25 @@
 // gather (route gather, published GatherSelectionKvCache): keeps the selection of the last step, leaves rows that are
 // still wanted where they lie and reads the others from the host store. Once per layer and step; no pool, no plan.
 //
-// The selection of (cache slot s, query q) is topk rows: row (s * q_len + q) * topk + place of `selection`. Its status
-// row says which position lies at each place (-1: none), entry topk how many places are valid. Bounds of query q of
-// batch row b: visible V and final A as in plan.h. One step of one (row, query):
-//   1. The list is compacted to ids in [0, V], in order, wherever negative ones stand; n of them remain. An id >=
+// The selection of (cache slot s, query q) is topk rows: row (s * status_queries + q) * topk + place of `selection`.
+// Its status row says which position lies at each place (-1: none), entry topk how many places are in use. Bounds of
+// query q of batch row b: visible V and final A as in plan.h. One step of one (row, query):
+//   1. The list is compacted to ids in [0, V], in order, wherever negative ones stand; n of them remain. One that is >=
 //      max_blocks * block_size is dropped too and sets kBadPosition.
-//   2. An id <= A found in the status row stays at its place ("hit"), unless its place is >= n: such a row is moved.
+//   2. An id <= A found in the status row stays at its place ("hit"), unless its place is >= n: such a row is moved. A
+//      place serves one entry: a repeated id is read again.
 //   3. Every other id, in list order, goes to the lowest free place: moved from its old place (no host read), or read
 //      from the host store; from the window ring where it is > A or >= spilled_len. A position the ring no longer
-//      holds (only those above seq_len - 1 - window_rows lie there) or without a store block: the row is zeroed,
-//      status kRowNotDurable.
+//      holds (only those above seq_len - 1 - window_rows lie there) or without a store block: the row is zeroed, its
+//      place names no position (-1), status kRowNotDurable.
 //   4. Status places >= n become -1, entry topk becomes n.
-// Ids of one list are distinct (unchecked). locations of list entry i: {kSelection, its selection row}, {kNone, 0}
-// where the entry has no row (entries are counted from the uncompacted list). A request whose status word is not kOk is
-// treated like any other. Inactive rows write nothing.
+// locations of list entry i: {kSelection, its selection row}, {kNone, 0} where it was dropped or its row is zeroed
+// (entries are counted from the uncompacted list). A request whose status word is not kOk is treated like any other;
+// after a failed fetch its selections may hold anything until they are reset. Inactive rows write nothing.
+//
+// A hit trusts the row of the last step. So a position <= A must not have been written since the status row that names
+// it was last stepped. The published step keeps this (what it writes is newer than A, and every query takes part in
+// it); who leaves out steps, or queries of steps, in which rows are written again resets the slot first.
 //
 // Asynchronous: the event completes when the fetched rows have arrived.
 #pragma once
@@ -42,7 +47,7 @@ struct GatherParams {
   device::Event* done = nullptr;  // the event given to push_async
   // Kept from step to step:
   int32_t* place_status = nullptr;  // [num_cache_slots, status_queries, topk + 1]
-  int32_t status_queries = 1;       // queries a slot has room for, >= q_len: row (s * status_queries + q)
+  int32_t status_queries = 1;       // queries a slot has room for, >= q_len
   RowPlanes selection;              // [num_cache_slots * status_queries * topk] rows
   // Written:
   RowLocation* locations = nullptr;  // [max_rows, q_len, topk]
@@ -54,19 +59,21 @@ struct GatherParams {
   // spilled_len; added to. Null: not counted (layers that share lists with one that counts).
   int64_t* counts = nullptr;
 };
-inline constexpr int32_t kGatherScratch = 4;
+inline constexpr int32_t kGatherScratch = 6;
 
 // Pieces: one per (batch row < num_rows, query).
 const device::OpType& gather_ref();
 const device::OpType& gather_cpu();
 
-// Forgets the selections of some cache slots: their status rows become -1, their counts 0.
+// Forgets the selections of some cache slots, of all their queries: their places become -1, the numbers in use 0. A
+// number that is no cache slot is left out.
 struct GatherResetParams {
   int32_t num_cache_slots = 0, status_queries = 1, topk = 0;
   int32_t* place_status = nullptr;
   const int32_t* slots = nullptr;      // [num_cache_slots], distinct
   const int32_t* num_slots = nullptr;  // [1]
 };
+// Pieces: one per slot named.
 const device::OpType& gather_reset();
 
 }  // namespace tidepool::ops
