@@ -98,13 +98,17 @@ plant("serve", "missing_block_without_status", "a position whose block is gone p
 plant("gather", "reuse_bound_one_too_high", "the first row of a step may stay from the step before",
       (GATHER_REF, "list.source[i] == kDropped || list.ids[i] > list.newest_final",
        "list.source[i] == kDropped || list.ids[i] > list.newest_final + 1"),
-      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped || ids_[i] > newest_final_ + 1"))
+      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_",
+       "source_[i] == kDropped || ids_[i] > newest_final_ + 1"),
+      (GATHER, "++hits_;", "hits_ += ids_[i] <= newest_final_;"))
 plant("gather", "window_rows_reused", "a row that is written again stays as it was",
       (GATHER_REF, "list.source[i] == kDropped || list.ids[i] > list.newest_final", "list.source[i] == kDropped"),
-      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped"))
+      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped"),
+      (GATHER, "++hits_;", "hits_ += ids_[i] <= newest_final_;"))
 plant("gather", "places_behind_the_list_not_cleared", "the status row still names what lies behind a shorter list",
       (GATHER_REF, "for (int32_t place = list.num_ids; place < p.topk; ++place) list.places[place] = -1;", ""),
-      (GATHER, "std::fill(places_ + num_ids_, places_ + p_.topk, -1);", ""))
+      (GATHER, "std::fill(places_ + num_ids_, places_ + p_.topk, -1);", ""),
+      (GATHER, "std::clamp(places_[p_.topk], 0, p_.topk)", "p_.topk"))
 plant("gather", "row_behind_the_list_stays", "the first place behind a shorter list counts as part of it",
       (GATHER_REF, "place < 0 || place >= list.num_ids", "place < 0 || place > list.num_ids"),
       (GATHER, "place < 0 || place >= num_ids_", "place < 0 || place > num_ids_"))
@@ -131,7 +135,7 @@ plant("gather", "zeros_are_a_hit_later", "a row that could not be had is written
 plant("gather", "queries_share_a_selection", "all queries of a cache slot use the selection of the first",
       (GATHER_REF, "slot * p.status_queries + q", "slot * p.status_queries"),
       (GATHER, "slot * p.status_queries + q", "slot * p.status_queries"))
-plant("gather", "selections_packed_by_the_step", "a step with fewer queries than there is room for uses others' selections",
+plant("gather", "selections_packed_by_the_step", "fewer queries than there is room for use others' selections",
       (GATHER_REF, "slot * p.status_queries + q", "slot * p.batch.q_len + q"),
       (GATHER, "slot * p.status_queries + q", "slot * p.batch.q_len + q"))
 plant("gather", "table_finds_any_place", "a place of the same hash counts as the one of the position",
