@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "commands.h"
+#include "config_option.h"
 #include "engine_flags.h"
 #include "output.h"
 #include "tidepool/bench.h"
@@ -126,7 +127,7 @@ std::string result_text(const BenchResult& result) {
 }
 
 // Options that this kind of bench sets itself; taking them in silence would let the caller believe otherwise.
-void refuse_what_is_not_used(const base::FlagSet& flags, const std::string& what) {
+void refuse_what_is_not_used(const base::FlagSet& flags, const Options& o, const std::string& what) {
   std::vector<std::pair<const char*, const char*>> unused{{"--max-model-len", "--contexts says it"}};
   if (what == "prefill") {
     unused.emplace_back("--max-num-seqs", "one prompt runs at a time");
@@ -139,9 +140,24 @@ void refuse_what_is_not_used(const base::FlagSet& flags, const std::string& what
   for (const auto& [name, reason] : unused) {
     if (flags.given(name)) throw base::UsageError(fmt::format("{}: not for bench {}: {}", name, what, reason));
   }
+  if (o.engine.num_draft_tokens > 0) {
+    throw base::UsageError(fmt::format("--num-draft-tokens {}: not for bench {}: the main model is measured alone",
+                                       o.engine.num_draft_tokens, what));
+  }
   if (flags.given("--overlap") && what != "prefill" && !flags.given("--topk-from")) {
     throw base::UsageError("--overlap: is for --topk-from list");
   }
+}
+
+// Of the file of --config what this bench measures: the model, the mode, the block size, and beside prompts the batch
+// and the pool.
+std::optional<PublishedConfig> read_config(const base::FlagSet& flags, Options& o, const std::string& what) {
+  std::optional<PublishedConfig> config = apply_config(flags, o.engine);
+  o.engine.num_draft_tokens = 0;
+  if (!config || what == "prefill") return config;
+  if (!flags.given("--batch")) o.batch = config->batch_size;
+  if (!flags.given("--pool-sizes") && config->shared_indexer_offload) o.pool_sizes = {o.engine.pool_size};
+  return config;
 }
 
 void check_sizes(const Options& o, const EngineOptions& engine, const std::string& what) {
@@ -199,11 +215,13 @@ int run_bench(const Arguments& arguments) {
   declare(flags, o, what);
   if (flags.parse(Arguments(arguments.begin() + 1, arguments.end())) == base::FlagSet::kHelp)
     return print(flags.help_text()), 0;
-  refuse_what_is_not_used(flags, what);
+  refuse_what_is_not_used(flags, o, what);
+  const std::optional<PublishedConfig> config = read_config(flags, o, what);
   const EngineOptions engine = engine_options(o.engine);
   check_sizes(o, engine, what);
   const BenchResult result = measure(o, engine, what);
   o.json ? print_json(result_json(result)) : print(result_text(result));
+  note_options_without_effect(config);
   return 0;
 }
 

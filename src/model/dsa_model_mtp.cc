@@ -25,7 +25,7 @@ void DsaModel::push_mtp_input(const float* hidden, const int32_t* source_row, in
   auto& b = *buffers_;
   const auto eps = static_cast<float>(c.rms_norm_eps);
   const int32_t h = c.hidden_size;
-  const nn::Rows rows = pass_ == Pass::kMtpDraft ? request_rows() : all_rows();  // hn has a row for each request only
+  const nn::Rows rows{in().all.data(), hidden == b.hn ? limits_.max_requests : max_rows_};
   push(nn::rms_norm(backend),
        nn::RmsNormParams{rows, hidden, h, source_row, source_rows, w.hnorm, h, eps, b.eh + h, 2 * h});
   push(nn::embed(backend), nn::EmbedParams{all_rows(), in().token_ids.data(), weights_.embedding(),
