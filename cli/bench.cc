@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "bench_report.h"
 #include "commands.h"
+#include "config_option.h"
 #include "engine_flags.h"
 #include "output.h"
 #include "prompt.h"
@@ -59,11 +60,13 @@ void declare(base::FlagSet& flags, Options& o, const std::string& what) {
 }
 
 // Options that this kind of bench sets itself; taking them in silence would let the caller believe otherwise.
-void refuse_what_is_not_used(const base::FlagSet& flags, const std::string& what) {
+void refuse_what_is_not_used(const base::FlagSet& flags, const Options& o, const std::string& what) {
   std::vector<std::pair<const char*, const char*>> unused{{"--max-model-len", "--contexts says it"}};
   if (what == "decode") {
     unused.emplace_back("--exec", "--modes says it");
     unused.emplace_back("--num-draft-tokens", "--rows says it");
+  } else if (what == "ops") {
+    unused.emplace_back("--exec", "each operation runs alone");
   } else if (what == "drafts") {
     unused.emplace_back("--num-draft-tokens", "0 to 3 are measured side by side");
   }
@@ -78,9 +81,25 @@ void refuse_what_is_not_used(const base::FlagSet& flags, const std::string& what
   for (const auto& [name, reason] : unused) {
     if (flags.given(name)) throw base::UsageError(fmt::format("{}: not for bench {}: {}", name, what, reason));
   }
+  if (o.engine.num_draft_tokens > 0) {
+    throw base::UsageError(fmt::format("--num-draft-tokens {}: not for bench {}: the main model is measured alone",
+                                       o.engine.num_draft_tokens, what));
+  }
   if (flags.given("--overlap") && measures_steps(what) && !flags.given("--topk-from")) {
     throw base::UsageError("--overlap: is for --topk-from list");
   }
+}
+
+// Of the file of --config what this bench measures: the model, the mode, the block size, and beside prompts the batch
+// and the pool.
+std::optional<PublishedConfig> read_config(const base::FlagSet& flags, Options& o, const std::string& what) {
+  std::optional<PublishedConfig> config = apply_config(flags, o.engine);
+  o.engine.num_draft_tokens = 0;
+  if (!config || !measures_steps(what)) return config;
+  if (!flags.given("--modes")) o.modes = o.engine.exec;
+  if (!flags.given("--batch")) o.batch = config->batch_size;
+  if (!flags.given("--pool-sizes") && config->shared_indexer_offload) o.pool_sizes = {o.engine.pool_size};
+  return config;
 }
 
 void check_sizes(const Options& o, const EngineOptions& engine, const std::string& what) {
@@ -173,11 +192,13 @@ int run_bench(const Arguments& arguments) {
   declare(flags, o, what);
   if (flags.parse(Arguments(arguments.begin() + 1, arguments.end())) == base::FlagSet::kHelp)
     return print(flags.help_text()), 0;
-  refuse_what_is_not_used(flags, what);
+  refuse_what_is_not_used(flags, o, what);
+  const std::optional<PublishedConfig> config = read_config(flags, o, what);
   const EngineOptions engine = engine_options(o.engine);
   check_sizes(o, engine, what);
   const BenchResult result = measure(o, engine, what);
   o.json ? print_json(bench_json(result)) : print(bench_text(result));
+  note_options_without_effect(config);
   return 0;
 }
 

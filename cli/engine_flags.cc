@@ -12,9 +12,12 @@ constexpr int32_t kMaxTokens = 1 << 30;
 
 void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
   flags.section("KV cache");
-  flags.choice("--offload", &v.offload, {"off", "select"})
-      .later_choices({"gather", "direct"})
-      .help("where KV rows live: all on the device, or in host memory with a device pool of hot rows");
+  flags.choice("--offload", &v.offload, {"off", "gather", "select"})
+      .later_choices({"direct"})
+      .help(
+          "where KV rows live: all on the device; in host memory, each step's selection gathered; or with a device "
+          "pool "
+          "of hot rows");
   flags.integer("--pool-size", &v.pool_size)
       .unit("rows")
       .range(1, kMaxTokens)
@@ -25,10 +28,9 @@ void declare_cache_flags(base::FlagSet& flags, EngineFlags& v) {
       .later_choices({"fifo-skip", "clock", "lru"})
       .help("which row of a set is replaced");
   flags.integer("--block-size", &v.block_size).unit("tokens").choices({"128", "256"}).help("unit of KV allocation");
-  flags.choice("--host-kv-dtype", &v.host_kv_dtype, {"bf16", "fp32"})
-      .later_choices({"int8", "fp8"})
+  flags.choice("--host-kv-dtype", &v.host_kv_dtype, {"bf16", "fp32", "int8", "fp8"})
       .default_text("as --dtype")
-      .help("format of KV rows, host and device alike");
+      .help("format of KV rows, host and device alike; int8 and fp8: a scale for each 128 values, RoPE part bfloat16");
   flags.number("--device-kv-gib", &v.device_kv_gib)
       .unit("GiB")
       .above(0, 1e6)
@@ -57,6 +59,17 @@ uint64_t budget_bytes(const char* option, double gib) {
   return bytes;
 }
 
+DType row_dtype(const std::string& name) {
+  if (name == "fp32") return DType::kF32;
+  if (name == "int8") return DType::kI8;
+  return name == "fp8" ? DType::kF8E4M3 : DType::kBF16;
+}
+
+OffloadRoute route_of(const std::string& name) {
+  if (name == "select") return OffloadRoute::kSelect;
+  return name == "gather" ? OffloadRoute::kGather : OffloadRoute::kOff;
+}
+
 }  // namespace
 
 void check_pool(const char* option, int32_t rows, int32_t num_ways) {
@@ -68,22 +81,28 @@ void check_pool(const char* option, int32_t rows, int32_t num_ways) {
 void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::string& max_model_len_default,
                           const std::string& max_num_seqs_default) {
   flags.section("Model and machine");
-  flags.text("--model", &v.model, "DIR").input_directory().required().help("a Hugging Face checkpoint directory");
+  flags.text("--model", &v.model, "DIR")
+      .input_directory()
+      .required_unless("--config")
+      .help("a Hugging Face checkpoint directory");
   flags.choice("--device", &v.device, {"cpu"}).later_choices({"cuda", "ascend"}).help("what runs the model");
   flags.choice("--dtype", &v.dtype, {"float32", "bfloat16", "auto"})
-      .help("of KV rows and index keys; auto means bfloat16; activations are float32 in any case");
+      .help("of index keys, and of KV rows unless --host-kv-dtype is given; auto: bfloat16; activations are float32");
   flags.integer("--threads", &v.num_threads)
       .unit("threads")
       .range(0, kMaxThreads)
       .help("0: all that the process may use");
-  flags.choice("--exec", &v.exec, {"eager"}).later_choices({"capture", "compile"}).help("how a step is launched");
+  flags.choice("--exec", &v.exec, {"eager", "capture", "compile"})
+      .help("how a decode step is launched: operation by operation, as a recording, as a rewritten recording");
   flags.integer("--seed", &v.seed).help("of sampling");
   flags.number("--latent-norm-eps", &v.latent_norm_eps)
       .above(0, 1)
       .default_text("1e-6")
       .help("epsilon of the two latent norms, for checkpoints that differ from transformers");
   flags.toggle("--allow-nan", &v.allow_nan).help("load weights that are not finite");
-  flags.later("--config", "F").help("options from a YAML file");
+  flags.text("--config", &v.config, "F.yaml")
+      .input_file()
+      .help("a YAML file of the published system; other options win over it");
   flags.section("Requests");
   flags.integer("--max-model-len", &v.max_model_len)
       .unit("tokens")
@@ -101,8 +120,7 @@ void declare_engine_flags(base::FlagSet& flags, EngineFlags& v, const std::strin
       .help("rows of one step, prompt chunk and decode rows together");
   flags.integer("--num-draft-tokens", &v.num_draft_tokens)
       .unit("tokens")
-      .choices({"0"})
-      .later_choices({"1", "2", "3"})
+      .range(0, kMaxDraftTokens)
       .help("tokens guessed per step by the MTP layer");
   declare_cache_flags(flags, v);
 }
@@ -111,23 +129,20 @@ EngineOptions engine_options(const EngineFlags& v) {
   EngineOptions options;
   options.model = v.model;
   options.kv_dtype = v.dtype == "float32" ? DType::kF32 : DType::kBF16;
-  const char* rows = options.kv_dtype == DType::kF32 ? "fp32" : "bf16";
-  if (!v.host_kv_dtype.empty() && v.host_kv_dtype != rows) {
-    throw base::UsageError(
-        fmt::format("--host-kv-dtype {}: --dtype {} keeps rows in {}; another format than that is not "
-                    "available yet",
-                    v.host_kv_dtype, v.dtype, rows));
-  }
+  if (!v.host_kv_dtype.empty()) options.row_dtype = row_dtype(v.host_kv_dtype);
   options.num_threads = v.num_threads;
   options.max_model_len = v.max_model_len;
   options.max_num_seqs = v.max_num_seqs > 0 ? v.max_num_seqs : 1;
   options.max_num_batched_tokens = v.max_num_batched_tokens;
   options.block_size = v.block_size;
-  options.route = v.offload == "select" ? OffloadRoute::kSelect : OffloadRoute::kOff;
+  options.route = route_of(v.offload);
   check_pool("--pool-size", v.pool_size, v.num_ways);
   options.pool_size = v.pool_size;
   options.num_ways = v.num_ways;
   options.policy = v.policy;
+  options.num_draft_tokens = v.num_draft_tokens;
+  options.mtp_gather_reuse = v.mtp_gather_reuse;
+  options.exec = v.exec == "capture" ? ExecMode::kCapture : v.exec == "compile" ? ExecMode::kCompile : ExecMode::kEager;
   options.device_kv_bytes = budget_bytes("--device-kv-gib", v.device_kv_gib);
   options.host_kv_bytes = budget_bytes("--host-kv-gib", v.host_kv_gib);
   options.seed = v.seed;
@@ -136,6 +151,9 @@ EngineOptions engine_options(const EngineFlags& v) {
   return options;
 }
 
-const char* route_name(OffloadRoute route) { return route == OffloadRoute::kSelect ? "select" : "off"; }
+const char* route_name(OffloadRoute route) {
+  if (route == OffloadRoute::kSelect) return "select";
+  return route == OffloadRoute::kGather ? "gather" : "off";
+}
 
 }  // namespace tidepool::cli

@@ -10,6 +10,9 @@ namespace {
 
 using base::Json;
 
+// Drafts are rows of every step, whether or not they are accepted; below this length they bring less than they cost.
+constexpr double kLeastAcceptLength = 1.05;
+
 void set_counts(Json& object, const CacheCounts& counts) {
   object.set("hit_rate", counts.hit_rate());
   object.set("hits", counts.hits);
@@ -42,6 +45,8 @@ Json offload_json(const EngineOptions& options, const RunResult& run) {
   out.set("pool_size", options.pool_size);
   out.set("num_ways", options.num_ways);
   out.set("policy", options.policy);
+  out.set("row_dtype", dtype_name(options.row_dtype.value_or(options.kv_dtype)));
+  out.set("row_bytes", run.model.row_bytes);
   set_counts(out, run.stats.total);
   out.set("prefill_fetched_bytes", run.stats.prefill_fetched_bytes);
   out.set("spilled_bytes", run.stats.spilled_bytes);
@@ -109,19 +114,49 @@ std::string timing_line(const RunResult& run) {
                      run.tokens_per_s());
 }
 
+std::string cache_lines(const EngineOptions& options, const RunResult& run) {
+  std::string out =
+      fmt::format("KV cache: offload {}, {} on the device, {} in host memory\n", route_name(options.route),
+                  bytes_text(run.stats.device_kv_bytes), bytes_text(run.stats.host_kv_bytes));
+  if (options.route == OffloadRoute::kOff) return out;
+  if (options.route == OffloadRoute::kSelect) {
+    out += fmt::format("  pool of {} rows per request and layer, {}; rows that attention read in decode:\n",
+                       count_text(options.pool_size), options.policy);
+  } else {
+    out += "  the selection of the last step; rows that attention read in decode:\n";
+  }
+  out += fmt::format("  {:<10} {:>9} {:>12} {:>10} {:>10} {:>13} {:>10}\n", "layers", "hit rate", "from device",
+                     "window", "from host", "fetched", "evicted");
+  for (size_t g = 0; g < run.stats.groups.size(); ++g) {
+    out += counts_line(layers_text(run.model.layer_groups[g]), run.stats.groups[g]);
+  }
+  return out + counts_line("all", run.stats.total);
+}
+
+std::string comparison_lines(const RunResult& run, const Comparison& comparison) {
+  const RunResult& off = comparison.off;
+  std::string out =
+      fmt::format("without offload: {:.2f} ms/token, {} on the device; with: {:.2f} ms/token ({:.2f} times)\n",
+                  off.ms_per_token(), bytes_text(off.stats.device_kv_bytes), run.ms_per_token(),
+                  off.ms_per_token() > 0 ? run.ms_per_token() / off.ms_per_token() : 0.0);
+  return out + (comparison.identical() ? "identical: yes (all tokens, all logits, bit for bit)\n"
+                                       : fmt::format("identical: NO: {}\n", comparison.difference));
+}
+
 }  // namespace
 
-Json generate_json(const EngineOptions& options, const RunResult& run, const text::Tokenizer* tokenizer,
-                   const Comparison* comparison) {
+Json generate_json(const GenerateReport& report, const text::Tokenizer* tokenizer) {
+  const RunResult& run = report.run;
   // The first request stands at the top, as if it were alone; "requests" has all of them when there are several.
   Json out = request_json(run.requests.front(), tokenizer);
   out.set("prefill_ms", run.prefill_ms);
   out.set("decode_ms", run.decode_ms);
   out.set("ms_per_token", run.ms_per_token());
   out.set("tokens_per_s", run.tokens_per_s());
-  out.set("accept_length", 1.0);
-  out.set("offload", offload_json(options, run));
-  if (comparison != nullptr) out.set("compare", compare_json(run, *comparison));
+  out.set("accept_length", run.accept_length());
+  out.set("offload", offload_json(report.options, run));
+  if (report.published) out.set("published", published_json(report.options, *report.published));
+  if (report.comparison) out.set("compare", compare_json(run, *report.comparison));
   if (run.requests.size() > 1) {
     Json requests = Json::array();
     for (const RequestResult& request : run.requests) {
@@ -134,29 +169,25 @@ Json generate_json(const EngineOptions& options, const RunResult& run, const tex
   return out;
 }
 
-std::string generate_summary(const EngineOptions& options, const RunResult& run, const Comparison* comparison) {
+std::string generate_summary(const GenerateReport& report) {
+  const EngineOptions& options = report.options;
+  const RunResult& run = report.run;
   std::string out = timing_line(run);
-  out += fmt::format("KV cache: offload {}, {} on the device, {} in host memory\n", route_name(options.route),
-                     bytes_text(run.stats.device_kv_bytes), bytes_text(run.stats.host_kv_bytes));
-  if (options.route != OffloadRoute::kOff) {
-    out += fmt::format("  pool of {} rows per request and layer, {}; rows that attention read in decode:\n",
-                       count_text(options.pool_size), options.policy);
-    out += fmt::format("  {:<10} {:>9} {:>12} {:>10} {:>10} {:>13} {:>10}\n", "layers", "hit rate", "from pool",
-                       "window", "from host", "fetched", "evicted");
-    for (size_t g = 0; g < run.stats.groups.size(); ++g) {
-      out += counts_line(layers_text(run.model.layer_groups[g]), run.stats.groups[g]);
-    }
-    out += counts_line("all", run.stats.total);
+  if (options.num_draft_tokens > 0) {
+    out += fmt::format("{} drafts a step: {:.2f} tokens per step and request\n", options.num_draft_tokens,
+                       run.accept_length());
   }
-  if (comparison != nullptr) {
-    const RunResult& off = comparison->off;
-    out += fmt::format("without offload: {:.2f} ms/token, {} on the device; with: {:.2f} ms/token ({:.2f} times)\n",
-                       off.ms_per_token(), bytes_text(off.stats.device_kv_bytes), run.ms_per_token(),
-                       off.ms_per_token() > 0 ? run.ms_per_token() / off.ms_per_token() : 0.0);
-    out += comparison->identical() ? "identical: yes (all tokens, all logits, bit for bit)\n"
-                                   : fmt::format("identical: NO: {}\n", comparison->difference);
-  }
+  out += cache_lines(options, run);
+  if (report.published) out += published_summary(options, *report.published);
+  if (report.comparison) out += comparison_lines(run, *report.comparison);
   return out;
+}
+
+std::string draft_warning(const EngineOptions& options, const RunResult& run) {
+  if (options.num_draft_tokens == 0 || run.request_steps == 0 || run.accept_length() >= kLeastAcceptLength) return "";
+  return fmt::format(
+      "drafts do not pay: {} a step give {:.2f} tokens per step and request, and a step costs more than without",
+      options.num_draft_tokens, run.accept_length());
 }
 
 }  // namespace tidepool::cli

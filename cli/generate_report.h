@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "generation.h"
+#include "published_report.h"
 #include "text/tokenizer.h"
 
 namespace tidepool::cli {
@@ -16,10 +17,18 @@ struct Comparison {        // of a run with offload and the same requests withou
   bool identical() const { return difference.empty(); }
 };
 
-// `tokenizer` null: "text" is null. `comparison` null: no "compare".
-base::Json generate_json(const EngineOptions& options, const RunResult& run, const text::Tokenizer* tokenizer,
-                         const Comparison* comparison);
+struct GenerateReport {
+  const EngineOptions& options;
+  const RunResult& run;
+  std::optional<Comparison> comparison{};       // nothing: no "compare"
+  std::optional<PublishedFigures> published{};  // nothing: no "published"
+};
+
+// `tokenizer` null: "text" is null.
+base::Json generate_json(const GenerateReport& report, const text::Tokenizer* tokenizer);
 // Several lines, to be read at a glance.
-std::string generate_summary(const EngineOptions& options, const RunResult& run, const Comparison* comparison);
+std::string generate_summary(const GenerateReport& report);
+// Why drafts cost more than they bring, in one sentence; "" when they pay, or there are none.
+std::string draft_warning(const EngineOptions& options, const RunResult& run);
 
 }  // namespace tidepool::cli

@@ -37,6 +37,7 @@ endforeach()
 file(GLOB sources CONFIGURE_DEPENDS tests/*_test.cc)
 list(FILTER sources EXCLUDE REGEX "(golden_.*|allocation)_test\\.cc$")
 tidepool_add_tests(step_test ${sources})
+target_link_libraries(step_test PRIVATE tidepool_cli)
 tidepool_add_tests(allocation_test tests/allocation_test.cc)  # replaces operator new
 
 # Golden cases: label `golden`, directory from TIDEPOOL_GOLDEN_DIR (a relative one counts from the repository's root).

@@ -63,13 +63,13 @@ class Allocation : public ::testing::Test {
   static int64_t allocations_of_100_steps(EngineOptions options) {
     options.model = *directory_ / "tiny";
     options.max_num_seqs = 3;
-    options.max_model_len = 256;
+    options.max_model_len = 768;
     options.pool_size = 32;
     Engine engine(options);
     for (int r = 0; r < 3; ++r) {
       RequestOptions request;
       for (int i = 0; i < 40 + r; ++i) request.prompt.push_back((i * 37 + r) % 256);
-      request.max_tokens = kWarmSteps + kSteps + 50;
+      request.max_tokens = 4 * (kWarmSteps + kSteps) + 50;  // all drafts may be accepted
       request.ignore_eos = true;
       request.temperature = r == 2 ? 0.8 : 0.0;
       request.top_p = 0.9;
@@ -106,6 +106,20 @@ TEST_F(Allocation, AHundredDecodeStepsWithOffloadAllocateNothing) {
     options.route = OffloadRoute::kSelect;
     options.num_threads = threads;
     EXPECT_EQ(allocations_of_100_steps(options), 0) << threads << " threads";
+  }
+}
+
+TEST_F(Allocation, AHundredStepsWithDraftsAllocateNothingOnAnyRouteAndInAnyMode) {
+  for (OffloadRoute route : {OffloadRoute::kOff, OffloadRoute::kSelect, OffloadRoute::kGather}) {
+    for (ExecMode mode : {ExecMode::kEager, ExecMode::kCapture, ExecMode::kCompile}) {
+      EngineOptions options;
+      options.route = route;
+      options.exec = mode;
+      options.num_draft_tokens = 3;
+      options.num_threads = 2;
+      EXPECT_EQ(allocations_of_100_steps(options), 0)
+          << "route " << static_cast<int>(route) << ", mode " << static_cast<int>(mode);
+    }
   }
 }
 

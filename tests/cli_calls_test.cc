@@ -72,7 +72,7 @@ TEST(CliRefusals, ValuesOutOfRangeNameOptionValueAndLimit) {
   expect_refused(generate({"--block-size", "100"}), 2, {"--block-size 100", "128, 256"});
   expect_refused(generate({"--pool-size", "1000"}), 2, {"--pool-size 1000", "--num-ways 16", "512", "1024"});
   expect_refused(generate({"--dtype", "float16"}), 2, {"--dtype float16", "float32, bfloat16, auto"});
-  expect_refused(generate({"--dtype", "float32", "--host-kv-dtype", "bf16"}), 2, {"--host-kv-dtype bf16", "fp32"});
+  expect_refused(generate({"--host-kv-dtype", "int4"}), 2, {"--host-kv-dtype int4", "bf16, fp32, int8, fp8"});
   expect_refused(generate({"--compare-offload"}), 2, {"--compare-offload", "--offload"});
   expect_refused(generate({"--prompt", "a", "--prompt-file", "/dev/null"}), 2, {"exclude each other"});
 }
@@ -87,8 +87,6 @@ TEST(CliRefusals, WhatComesLaterIsRefusedByName) {
                                 {"--policy", "lru"},
                                 {"--policy", "clock"},
                                 {"--policy", "fifo-skip"},
-                                {"--host-kv-dtype", "int8"},
-                                {"--host-kv-dtype", "fp8"},
                                 {"--device", "cuda"},
                                 {"--device", "ascend"},
                                 {"--record-topk", "x"},

@@ -65,8 +65,10 @@ TEST(CliGenerate, PrintsOneObjectWithTheContractsKeys) {
   const Json out = result.json();
   expect_keys(out, {"prompt_tokens", "generated_tokens", "generated_ids", "text", "finish_reason", "prefill_ms",
                     "decode_ms", "ms_per_token", "tokens_per_s", "accept_length", "offload"});
-  expect_keys(out.at("offload"), {"route", "pool_size", "policy", "hit_rate", "hits", "misses", "window",
-                                  "fetched_bytes", "installed_rows", "device_kv_bytes", "host_kv_bytes", "groups"});
+  expect_keys(out.at("offload"),
+              {"route", "pool_size", "policy", "hit_rate", "hits", "misses", "window", "fetched_bytes",
+               "installed_rows", "device_kv_bytes", "host_kv_bytes", "groups", "row_dtype", "row_bytes"});
+  EXPECT_EQ(out.at("offload").at("row_dtype").as_string(), "bfloat16");
   EXPECT_EQ(out.at("prompt_tokens").as_int(), static_cast<int64_t>(kPrompt.size()));
   EXPECT_EQ(out.at("generated_ids").as_array().size(), 8u);
   EXPECT_EQ(out.at("finish_reason").as_string(), "length");
@@ -94,11 +96,26 @@ TEST(CliGenerate, SamplingDependsOnTheSeedAlone) {
   EXPECT_NE(ids("1", "1"), ids("2", "1"));
 }
 
+TEST(CliGenerate, KeepsRowsInTheFormatThatIsAskedForWhateverTheIndexKeysAre) {
+  for (const auto& [format, name, bytes] : {std::tuple{"fp32", "float32", 4 * 48},
+                                            {"bf16", "bfloat16", 2 * 48},
+                                            {"int8", "int8", 32 + 4 + 2 * 16},
+                                            {"fp8", "float8_e4m3", 32 + 4 + 2 * 16}}) {
+    const ProgramResult result =
+        generate({"--prompt", "a", "--max-tokens", "1", "--dtype", "float32", "--host-kv-dtype", format, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Json out = result.json();
+    EXPECT_EQ(out.at("offload").at("row_dtype").as_string(), name);
+    EXPECT_EQ(out.at("offload").at("row_bytes").as_int(), bytes);
+  }
+}
+
 TEST(CliGenerate, ComparesOffloadWithNoOffload) {
-  for (const char* dtype : {"float32", "bfloat16"}) {
+  for (const auto& [dtype, rows] :
+       {std::pair{"float32", "fp32"}, {"bfloat16", "bf16"}, {"bfloat16", "int8"}, {"float32", "fp8"}}) {
     const ProgramResult result =
         generate({"--prompt", kPrompt, "--max-tokens", "150", "--offload", "select", "--pool-size", "16", "--dtype",
-                  dtype, "--batch", "3", "--compare-offload", "--json"});
+                  dtype, "--host-kv-dtype", rows, "--batch", "3", "--compare-offload", "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const Json out = result.json();
     const Json& compare = out.at("compare");

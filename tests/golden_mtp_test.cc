@@ -170,6 +170,15 @@ TEST_P(GoldenMtpByRoute, every_case_agrees_when_draft_steps_are_served_again_and
   }
 }
 
+TEST_P(GoldenMtpByRoute, plain_loops_agree_with_every_case) {
+  for (const auto& dir : cases()) {
+    EngineOptions options = draft_options(dir);
+    options.reference_kernels = true;
+    options.route = GetParam();
+    expect_same(options, fmt::format("reference {}", route_name(GetParam())));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Route, GoldenMtpByRoute,
                          ::testing::Values(OffloadRoute::kOff, OffloadRoute::kSelect, OffloadRoute::kGather),
                          [](const auto& param_info) { return std::string(route_name(param_info.param)); });
@@ -184,17 +193,6 @@ TEST(GoldenMtp, every_case_agrees_on_every_simd_target) {
     for (const auto& target : nn::simd_targets()) {
       nn::force_simd_target(target);
       expect_same(draft_options(dir), target);
-    }
-  }
-}
-
-TEST(GoldenMtp, plain_loops_agree_with_every_case) {
-  for (const auto& dir : cases()) {
-    for (OffloadRoute route : {OffloadRoute::kOff, OffloadRoute::kSelect, OffloadRoute::kGather}) {
-      EngineOptions options = draft_options(dir);
-      options.reference_kernels = true;
-      options.route = route;
-      expect_same(options, fmt::format("reference {}", route_name(route)));
     }
   }
 }

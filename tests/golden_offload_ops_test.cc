@@ -4,12 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 
-#include "base/json.h"
-#include "gzip.h"
+#include "golden_ops.h"
 #include "op_cases.h"
 
 namespace tidepool::testing {
@@ -19,7 +16,6 @@ using base::Json;
 
 constexpr const char* kFields[] = {"plan", "misses", "actual", "selection_tag", "token_of_slot", "cursor", "pool_tag"};
 
-using Values = std::vector<int32_t>;
 using Fields = std::map<std::string, Values>;
 
 struct GoldenCase {
@@ -47,24 +43,6 @@ std::vector<Variant> variants() {
   return list;
 }
 
-std::filesystem::path golden_dir() {
-  if (const char* dir = std::getenv("TIDEPOOL_GOLDEN_DIR")) return dir;
-  const char* source = std::getenv("TIDEPOOL_SOURCE_DIR");
-  return std::filesystem::path(source == nullptr ? "." : source) / "tests" / "golden";
-}
-
-void append_ints(const Json& json, Values& values) {
-  if (!json.is_array()) return values.push_back(static_cast<int32_t>(json.as_int()));
-  for (const Json& element : json.as_array()) append_ints(element, values);
-}
-
-// Numbers of an array, nested or not, in order.
-Values ints(const Json& json) {
-  Values values;
-  append_ints(json, values);
-  return values;
-}
-
 GoldenCase parse_case(const Json& json, const std::string& name) {
   const auto number = [&](const char* key) { return static_cast<int32_t>(json.at(key, name).as_int(key)); };
   GoldenCase c{name,
@@ -88,21 +66,9 @@ GoldenCase parse_case(const Json& json, const std::string& name) {
 }
 
 std::vector<GoldenCase> golden_cases() {
-  std::vector<std::filesystem::path> files;
-  if (std::filesystem::is_directory(golden_dir())) {
-    for (const auto& entry : std::filesystem::directory_iterator(golden_dir())) {
-      const std::string file = entry.path().filename().string();
-      if (file.starts_with("offload_ops") && file.ends_with(".json.gz")) files.push_back(entry.path());
-    }
-  }
-  std::sort(files.begin(), files.end());
   std::vector<GoldenCase> cases;
-  for (const auto& file : files) {
-    const Json json = Json::parse(read_gzip_file(file.string()), file.string());
-    for (const Json& element : json.as_array(file.string())) {
-      cases.push_back(parse_case(element, file.filename().string() + " case " + std::to_string(cases.size())));
-    }
-  }
+  for_each_golden_case("offload_ops",
+                       [&](const Json& json, const std::string& name) { cases.push_back(parse_case(json, name)); });
   return cases;
 }
 
@@ -222,7 +188,7 @@ std::vector<std::string> mismatches_of(const GoldenCase& c, const Variant& varia
 
 TEST(GoldenOffloadOps, EveryCaseGivesThePublishedResultExactly) {
   const auto cases = golden_cases();
-  ASSERT_FALSE(cases.empty()) << "no offload_ops*.json.gz with cases in " << golden_dir();
+  ASSERT_FALSE(cases.empty()) << "no offload_ops*.json.gz with cases in " << golden_ops_dir();
   for (const GoldenCase& c : cases) {
     ASSERT_FALSE(c.expected.empty()) << c.name;
     for (const Variant& variant : variants()) {
@@ -233,7 +199,7 @@ TEST(GoldenOffloadOps, EveryCaseGivesThePublishedResultExactly) {
 
 TEST(GoldenOffloadOps, OneChangedExpectedValueOfAnyKindIsAMismatch) {
   const auto cases = golden_cases();
-  ASSERT_FALSE(cases.empty()) << "no offload_ops*.json.gz with cases in " << golden_dir();
+  ASSERT_FALSE(cases.empty()) << "no offload_ops*.json.gz with cases in " << golden_ops_dir();
   for (const char* field : kFields) {
     for (size_t step : {size_t{0}, cases.front().expected.size() - 1}) {
       GoldenCase changed = cases.front();

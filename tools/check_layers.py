@@ -66,6 +66,7 @@ HEAVY = [
     (re.compile(r"simdjson"), ["src/base/json.cc"]),
     (re.compile(r"CLI/"), ["src/base/flags.cc"]),
     (re.compile(r"nlohmann/"), []),
+    (re.compile(r"yaml-cpp/"), ["cli/yaml.cc"]),
     (re.compile(r"pcre2"), ["src/text/"]),
     (re.compile(r"utf8proc"), ["src/text/"]),
     (re.compile(r"hwy/"), ["src/nn/cpu/", "src/ops/cpu/", "src/nn/simd_target.cc"]),
@@ -116,7 +117,7 @@ def resolve(files, file, name):
     beside = os.path.normpath(os.path.join(os.path.dirname(file), name)).replace(os.sep, "/")
     places = [beside, "src/" + name, "include/" + name]
     if is_test(file) or layer_of(file) in FREE_FOLDERS:
-        places.append("tests/" + name)
+        places += ["tests/" + name, name]
     return next((os.path.normpath(p).replace(os.sep, "/") for p in places if os.path.normpath(p) in files), None)
 
 
@@ -270,6 +271,7 @@ BREAKS = [
     ("a cycle between two files", "cycle", "src/base/json.h", '#include "base/cycle.h"\n'),
     ("a file that includes itself", "cycle", "src/policy/fifo.h", '#include "policy/fifo.h"\n'),
     ("simdjson outside base/json.cc", "heavy", "src/nn/rows.h", "#include <simdjson.h>\n"),
+    ("yaml-cpp outside cli/yaml.cc", "heavy", "cli/main.cc", "#include <yaml-cpp/yaml.h>\n"),
     ("CLI11 in the command line", "heavy", "cli/main.cc", "#include <CLI/CLI.hpp>\n"),
     ("pcre2 outside text", "heavy", "src/base/check.h", "#include <pcre2.h>\n"),
     ("highway outside cpu folders", "heavy", "src/nn/rows.h", "#include <hwy/highway.h>\n"),

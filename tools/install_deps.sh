@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache pkg-config python3
-  libfmt-dev libhwy-dev libsimdjson-dev libpcre2-dev libutf8proc-dev zlib1g-dev
+  libfmt-dev libhwy-dev libsimdjson-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev
   libgtest-dev)
 if [ "${1:-}" = demo ]; then packages+=(bible-kjv bible-kjv-text); fi
 

@@ -31,7 +31,7 @@ NOT_COPIED = shutil.ignore_patterns("golden", "__pycache__")
 PROGRAMS = ["policy_test", "cache_test", "ops_test", "device_test", "engine_test", "step_test", "nn_test"]
 FILTER = {"step_test": ["Cli*"]}
 # The program that a fault of an area most likely fails in, before the others.
-FIRST = {area: "ops_test" for area in ("plan", "serve", "install", "declarations")} | {"checks": "device_test"}
+FIRST = {area: "ops_test" for area in ("plan", "serve", "gather", "install", "declarations")} | {"checks": "device_test"}
 
 
 class BuildError(Exception):

@@ -56,4 +56,23 @@ constexpr float f8e4m3_to_f32(uint8_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(std::bit_cast<float>(rest << 20) * 0x1p120f) | sign);
 }
 
+// Round to nearest even, saturating at +-448 (infinities too); NaN stays NaN. No branch: loops of it are vectorized.
+constexpr uint8_t f32_to_f8e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), size = bits & 0x7fffffffu;
+  const uint32_t normal = ((size + 0x7ffffu + ((size >> 20) & 1u)) >> 20) - (120u << 3);
+  // Below the smallest normal value codes count steps of 2^-9, the step of fp32 from 2^14 on.
+  const float magic = std::bit_cast<float>(size < 0x3c800000u ? size : 0u) + 0x1p14f;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(magic) - std::bit_cast<uint32_t>(0x1p14f);
+  uint32_t code = size < 0x3c800000u ? subnormal : normal;
+  code = size >= 0x43e00000u ? 0x7eu : code;
+  code = size > 0x7f800000u ? 0x7fu : code;
+  return static_cast<uint8_t>(code | ((bits >> 24) & 0x80u));
+}
+
+// Round to nearest even, saturating at +-127; not for NaN.
+constexpr int8_t f32_to_i8(float value) {
+  const float inside = value > 127.0f ? 127.0f : value < -127.0f ? -127.0f : value;
+  return static_cast<int8_t>(std::bit_cast<int32_t>(inside + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f));
+}
+
 }  // namespace tidepool

@@ -16,8 +16,10 @@ namespace tidepool {
 //   kI8 ("c8")     latent: int8 codes, then one fp32 scale per kScaleValues of them; rope: bf16. 512 + 64: 656 bytes.
 //   kF8E4M3        the same with e4m3 codes
 // A coded value is code * scale, one fp32 rounding. scale = largest magnitude of its values / 127 (int8) or / 448
-// (e4m3), one rounding; code = value / scale rounded to nearest even (int8 within +-127; e4m3 saturating at +-448);
-// where all values are 0 the scale is 0 and so are the codes. Scales lie behind the codes, not aligned.
+// (e4m3), one rounding; code = value / scale, one rounding, then rounded to nearest even (int8 within +-127; e4m3
+// saturating at +-448, its NaN codes are never stored). Where the scale comes out as 0 (all values are 0, or too small
+// for it) the codes are 0. Where a value is infinite or NaN the scale is NaN (0x7fc00000) and the codes are 0: all of
+// its values read as NaN. Scales lie behind the codes, not aligned, nor is the rope part behind them.
 struct RowFormat {
   static constexpr int32_t kScaleValues = 128;
 

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tidepool::base {
 namespace {
@@ -23,21 +23,6 @@ template <typename... Args>
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 // Limits are doubles; those that are whole numbers are printed as such.
@@ -55,21 +40,6 @@ template <class... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
 }  // namespace
-
-std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
-  std::string best;
-  size_t best_distance = SIZE_MAX;
-  for (const std::string& candidate : known) {
-    // A name cut short or written without its start counts as one edit: --max-tok means --max-tokens.
-    const bool is_part = name.size() > 3 && candidate.find(name) != std::string::npos;
-    const size_t distance = is_part ? 1 : edit_distance(name, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
 
 Flag::Flag(std::string name, std::string type, std::string placeholder, Target target)
     : name_(std::move(name)), type_(std::move(type)), placeholder_(std::move(placeholder)), target_(target) {
@@ -108,6 +78,10 @@ Flag& Flag::default_text(std::string text) {
 Flag& Flag::required() {
   required_ = true;
   return *this;
+}
+Flag& Flag::required_unless(std::string other) {
+  unless_ = std::move(other);
+  return required();
 }
 Flag& Flag::input_file() {
   path_ = Path::kInputFile;
@@ -256,6 +230,7 @@ std::string Flag::facts() const {
     out += ", " + unit_;
   }
   if (std::holds_alternative<std::vector<std::string>*>(target_)) out += ", may be repeated";
+  if (!unless_.empty()) return out + "; required unless " + unless_ + " says it";
   out += required_ ? "; required" : "; default " + (default_.empty() ? "none" : default_);
   if (!later_choices_.empty()) out += "; not available yet: " + join(later_choices_, ", ");
   return out;
@@ -343,7 +318,8 @@ FlagSet::Outcome FlagSet::parse(std::span<const std::string> arguments) {
     }
   }
   for (const Flag& flag : flags_) {
-    if (flag.required_ && !flag.given_) usage("{} is required", flag.usage_line());
+    const bool is_excused = !flag.unless_.empty() && given(flag.unless_);
+    if (flag.required_ && !flag.given_ && !is_excused) usage("{} is required", flag.usage_line());
   }
   return kRun;
 }

@@ -31,9 +31,6 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-// The one of `known` that is closest to `name` by edit distance; "" when known is empty.
-std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
-
 // One option. The setters return the flag, so that a declaration is one chain.
 class Flag {
  public:
@@ -51,8 +48,9 @@ class Flag {
   Flag& later();                                         // the whole option is refused as not available yet
   Flag& default_text(std::string text);                  // what --help says instead of the target's value
   Flag& required();
-  Flag& input_file();       // must name a readable file
-  Flag& input_directory();  // must name a directory
+  Flag& required_unless(std::string other);  // may be left out where the option `other` is given
+  Flag& input_file();                        // must name a readable file
+  Flag& input_directory();                   // must name a directory
   // What is written at the end of the work is checked before it: its folder must exist and accept new files.
   Flag& output_file();       // not there yet, or a regular file
   Flag& output_stream();     // or a character device or a pipe
@@ -78,7 +76,7 @@ class Flag {
   std::string usage_line() const;
   std::string facts() const;
 
-  std::string name_, type_, placeholder_, unit_, help_, default_;
+  std::string name_, type_, placeholder_, unit_, help_, default_, unless_;
   Target target_;
   std::optional<double> low_, high_;
   bool is_low_excluded_ = false;

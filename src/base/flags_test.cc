@@ -131,6 +131,16 @@ TEST(FlagSet, RequiredOptionsMustBeGiven) {
   EXPECT_EQ(flags.parse(std::vector<std::string>{"--help"}), FlagSet::kHelp);
 }
 
+TEST(FlagSet, ARequiredOptionIsExcusedByTheOneThatCanSayIt) {
+  std::string model, config;
+  FlagSet flags("tidepool test", "for tests");
+  flags.text("--model", &model, "DIR").required_unless("--config");
+  flags.text("--config", &config, "F");
+  EXPECT_THROW(flags.parse({}), UsageError);
+  EXPECT_EQ(flags.parse(std::vector<std::string>{"--config", "x"}), FlagSet::kRun);
+  EXPECT_TRUE(has(flags.help_text(), "required unless --config says it"));
+}
+
 TEST(FlagSet, HelpSaysTypeUnitLimitsDefaultAndWhatIsMissing) {
   Options o;
   FlagSet flags("tidepool test", "for tests");
@@ -151,12 +161,6 @@ TEST(FlagSet, ANameDeclaredTwiceIsAnError) {
   FlagSet flags("tidepool test", "for tests");
   flags.toggle("--json", &a);
   EXPECT_THROW(flags.toggle("--json", &a), Error);
-}
-
-TEST(NearestName, PrefersPartsOfNamesThenFewEdits) {
-  EXPECT_EQ(nearest_name("dmup", {"info", "dump", "bench"}), "dump");
-  EXPECT_EQ(nearest_name("token", {"detokenize", "dump"}), "detokenize");
-  EXPECT_EQ(nearest_name("x", {}), "");
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace tidepool::base {
 namespace {
@@ -10,6 +12,21 @@ namespace {
 constexpr size_t kMaxShown = 120;
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
 
 }  // namespace
 
@@ -45,6 +62,21 @@ std::string shown(std::string_view name) {
   size_t end = kMaxShown;
   while (end > 0 && is_continuation(name[end])) --end;  // not within a character
   return one_line(name.substr(0, end)) + fmt::format("... ({} bytes)", name.size());
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = SIZE_MAX;
+  for (const std::string& candidate : known) {
+    // A name cut short or written without its start counts as one edit: --max-tok means --max-tokens.
+    const bool is_part = name.size() > 3 && candidate.find(name) != std::string::npos;
+    const size_t distance = is_part ? 1 : edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
 }
 
 }  // namespace tidepool::base

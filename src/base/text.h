@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tidepool::base {
 
@@ -14,5 +15,8 @@ std::string one_line(std::string_view text);
 
 // A name out of a file that somebody else wrote: one line, and no longer than a sentence can bear.
 std::string shown(std::string_view name);
+
+// The one of `known` that is closest to `name` by edit distance; "" when known is empty.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace tidepool::base

@@ -23,5 +23,11 @@ TEST(Text, LongNamesAreCutBetweenCharacters) {
   EXPECT_EQ(shown(std::string(119, 'x') + "ö and more"), std::string(119, 'x') + "... (130 bytes)");
 }
 
+TEST(NearestName, PrefersPartsOfNamesThenFewEdits) {
+  EXPECT_EQ(nearest_name("dmup", {"info", "dump", "bench"}), "dump");
+  EXPECT_EQ(nearest_name("token", {"detokenize", "dump"}), "detokenize");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
 }  // namespace
 }  // namespace tidepool::base

@@ -73,7 +73,8 @@ struct CacheOptions {
   bool has_mtp = false;                            // the last layer is an MTP layer
   int32_t q_len = 1;                               // rows of a request in the main pass: 1 + drafts
   RowFormat format;
-  int32_t index_dim = 0;  // values of an index key, stored in format.type
+  int32_t index_dim = 0;          // values of an index key
+  DType key_type = DType::kBF16;  // of index keys: kBF16 or kF32
   int32_t topk = 0;
   int32_t max_cache_slots = 1;
   int32_t max_model_len = 0;  // tokens

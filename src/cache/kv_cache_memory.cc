@@ -125,7 +125,7 @@ struct KvCache::DeviceLayout {
     const int64_t tokens = num_blocks * o.block_size;
     for (size_t i = 0; i < c.layers_.size(); ++i) {
       if (c.layers_[i].place.is_owner) {
-        c.index_keys_[i] = a.array<std::byte>(tokens * o.index_dim * static_cast<int64_t>(dtype_bytes(o.format.type)),
+        c.index_keys_[i] = a.array<std::byte>(tokens * o.index_dim * static_cast<int64_t>(dtype_bytes(o.key_type)),
                                               fmt::format("index keys of layer {}", i));
       }
       if (!o.offload()) {
@@ -139,7 +139,7 @@ struct KvCache::DeviceLayout {
 
 uint64_t KvCache::device_block_bytes() const {
   const auto& o = options_;
-  const uint64_t key_bytes = static_cast<uint64_t>(o.index_dim) * dtype_bytes(o.format.type) * o.layer_groups.size();
+  const uint64_t key_bytes = static_cast<uint64_t>(o.index_dim) * dtype_bytes(o.key_type) * o.layer_groups.size();
   const uint64_t row_bytes =
       o.offload() ? 0 : static_cast<uint64_t>(o.format.row_bytes()) * static_cast<uint64_t>(o.num_layers);
   return (key_bytes + row_bytes) * static_cast<uint64_t>(o.block_size);

@@ -253,7 +253,7 @@ void KvCache::end_pass() {
 }
 
 void KvCache::end_replayed_pass() {
-  if (pass_ != Pass::kMtpDraft) track().end_replayed();
+  if (options_.offload() && pass_ != Pass::kMtpDraft) track().end_replayed();
 }
 
 }  // namespace tidepool::cache

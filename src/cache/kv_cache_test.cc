@@ -90,7 +90,8 @@ TEST(KvCache, every_selected_row_is_the_one_that_was_written_whatever_the_order_
   int64_t compared = 0, evicted = 0, unspilled = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     CacheOptions o = small_options();
-    o.format.type = seed % 3 == 0 ? DType::kF32 : DType::kBF16;
+    const DType types[] = {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3};
+    o.format.type = types[seed / 2 % 4];
     o.num_ways = seed % 4 == 0 ? 8 : 2;
     o.window_rows = seed % 5 == 0 ? 2 : 6;
     o.guard = seed % 4 == 3 ? device::Guard::kProtected : device::Guard::kNone;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/random_values.h"
+#include "nn/row_codes.h"
 
 namespace tidepool::engine {
 namespace {
@@ -77,11 +78,14 @@ uint64_t BenchContext::memory_bytes() const {
 void BenchContext::make_row_table() {
   const RowFormat& format = impl_->cache().options().format;
   const model::RandomValues random(options_.engine.seed, "bench rows");
-  const int64_t values = format.latent_values + format.rope_values;
-  const auto value_bytes = static_cast<int64_t>(dtype_bytes(format.type));
-  row_table_.resize(static_cast<size_t>(kTableRows * values * value_bytes));
-  for (int64_t i = 0; i < kTableRows * values; ++i) {
-    put(format.type, random.normal(static_cast<uint64_t>(i)), row_table_.data() + i * value_bytes);
+  std::vector<float> values(static_cast<size_t>(format.latent_values + format.rope_values));
+  const auto row = static_cast<size_t>(format.row_bytes());
+  row_table_.resize(kTableRows * row);
+  for (size_t r = 0; r < kTableRows; ++r) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = random.normal(r * values.size() + i);
+    std::byte* to = row_table_.data() + r * row;
+    nn::store_latent(format, values.data(), 0, format.latent_values, to);
+    nn::store_rope(format, values.data() + format.latent_values, 0, format.rope_values, to + format.latent_bytes());
   }
 }
 
@@ -135,7 +139,7 @@ void BenchContext::store_rows(int32_t slot, int32_t layer, int32_t first, int32_
 
 void BenchContext::fill_keys(int32_t slot, int32_t layer, int32_t first, int32_t count) {
   auto& cache = impl_->cache();
-  const nn::KeyTiles tiles{nullptr, cache.options().format.type, cache.options().index_dim};
+  const nn::KeyTiles tiles{nullptr, cache.options().key_type, cache.options().index_dim};
   const size_t value_bytes = dtype_bytes(tiles.type);
   const model::RandomValues random(options_.engine.seed, fmt::format("bench keys of slot {}, layer {}", slot, layer));
   const int32_t num_tiles = (count + nn::kKeyTile - 1) / nn::kKeyTile;

@@ -158,7 +158,8 @@ BenchRow make_row(const Writer& writer, int32_t context, const MachineRates& rat
   const EngineOptions& o = writer.options();
   const Series& s = writer.series();
   BenchRow row;
-  row.what = o.route == OffloadRoute::kOff ? "drafts off" : "drafts offload";
+  constexpr const char* kWhat[] = {"drafts off", "drafts select", "drafts gather"};
+  row.what = kWhat[static_cast<size_t>(o.route)];
   row.exec = o.exec;
   row.context_tokens = context;
   row.batch = 1;

@@ -44,6 +44,10 @@ EngineImpl::EngineImpl(const EngineOptions& options, const EngineHooks& hooks) :
   auto& o = options_;
   tidepool_check(o.kv_dtype == DType::kBF16 || o.kv_dtype == DType::kF32,
                  "kv_dtype {} is not available, bfloat16 and float32 are", dtype_name(o.kv_dtype));
+  const DType row_dtype = o.row_dtype.value_or(o.kv_dtype);
+  tidepool_check(
+      row_dtype == DType::kBF16 || row_dtype == DType::kF32 || row_dtype == DType::kI8 || row_dtype == DType::kF8E4M3,
+      "row_dtype {} is not available, bfloat16, float32, int8 and float8_e4m3 are", dtype_name(row_dtype));
   check_limit("--max-num-seqs", o.max_num_seqs, kMaxNumSeqs);
   check_limit("--max-num-batched-tokens", o.max_num_batched_tokens, kMaxNumBatchedTokens);
   if (o.num_threads == 0) o.num_threads = base::available_threads();
@@ -104,8 +108,9 @@ void EngineImpl::make_cache(const EngineHooks& hooks) {
   c.q_len = 1 + o.num_draft_tokens;
   c.has_mtp = o.num_draft_tokens > 0;
   if (c.has_mtp) c.layer_groups.push_back({c.num_layers++});
-  c.format = {o.kv_dtype, config_.kv_lora_rank, config_.rope_dim};
+  c.format = {o.row_dtype.value_or(o.kv_dtype), config_.kv_lora_rank, config_.rope_dim};
   c.index_dim = config_.index_dim;
+  c.key_type = o.kv_dtype;
   c.topk = config_.index_topk;
   c.max_cache_slots = o.max_num_seqs;
   c.max_model_len = o.max_model_len + num_draft_rows();
@@ -294,6 +299,7 @@ void EngineImpl::step(StepResult& result) {
   end_cancelled(result);
   admit();
   if (running_.empty()) return;
+  result.outputs.reserve(running_.size() * (1 + num_drafts()));  // once, not when the first draft is accepted
   schedule(result);
   run_main();
   if (options_.record_hidden) record_rows(result);

@@ -187,7 +187,7 @@ void DsaModel::push_indexer(int32_t layer, cache::KvCache& cache) {
   const auto& c = config_;
   const auto& w = layer_weights(layer).indexer;
   auto& b = *buffers_;
-  const nn::KeyTiles keys{cache.index_keys(layer), cache.options().format.type, c.index_dim};
+  const nn::KeyTiles keys{cache.index_keys(layer), cache.options().key_type, c.index_dim};
   const nn::KeyTable table{in().positions.data(), cache.row_cache_slot(), cache.key_block_table(), cache.max_blocks(),
                            cache.options().block_size};
 

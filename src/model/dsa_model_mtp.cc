@@ -25,8 +25,9 @@ void DsaModel::push_mtp_input(const float* hidden, const int32_t* source_row, in
   auto& b = *buffers_;
   const auto eps = static_cast<float>(c.rms_norm_eps);
   const int32_t h = c.hidden_size;
+  const nn::Rows rows{in().all.data(), hidden == b.hn ? limits_.max_requests : max_rows_};
   push(nn::rms_norm(backend),
-       nn::RmsNormParams{all_rows(), hidden, h, source_row, source_rows, w.hnorm, h, eps, b.eh + h, 2 * h});
+       nn::RmsNormParams{rows, hidden, h, source_row, source_rows, w.hnorm, h, eps, b.eh + h, 2 * h});
   push(nn::embed(backend), nn::EmbedParams{all_rows(), in().token_ids.data(), weights_.embedding(),
                                            weights_.embedding_type(), h, c.vocab_size, b.x});
   push(nn::rms_norm(backend), nn::RmsNormParams{all_rows(), b.x, h, nullptr, 0, w.enorm, h, eps, b.eh, 2 * h});

@@ -10,6 +10,8 @@ namespace tidepool::nn {
 
 // Heads of one piece: each row is widened once for all of them.
 inline constexpr int32_t kAttentionHeads = 8;
+// Query rows of one piece, at most.
+inline constexpr int32_t kMaxSharedRows = 4;
 
 inline int32_t num_head_groups(const SparseAttentionParams& p) {
   return (p.num_heads + kAttentionHeads - 1) / kAttentionHeads;

@@ -1,6 +1,7 @@
 #include "nn/norm_rope.h"
 
 #include "nn/nn_cases.h"
+#include "nn/row_codes.h"
 
 namespace tidepool::nn {
 namespace {
@@ -205,14 +206,14 @@ TEST(QueryRope, rotates_adjacent_pairs_behind_the_latent_part_of_every_head) {
 struct WriteFixture {
   RowFormat format;
   std::vector<float> z, weight, cos_table, sin_table;
-  std::vector<std::byte> joint = std::vector<std::byte>(4096, std::byte{0xa5}), latents = joint, ropes = joint;
+  std::vector<std::byte> joint = std::vector<std::byte>(8192, std::byte{0xa5}), latents = joint, ropes = joint;
   PlaceTable places;
   RowLocation dest[4] = {{Place::kWindow, 2}, {}, {Place::kResident, 1}, {Place::kWindow, 0}};
   int32_t range[2] = {0, 4};
 
-  explicit WriteFixture(DType type) : format{type, 70, 6} {
-    z = random_floats(4 * 76, 5, -2, 2);
-    weight = random_floats(70, 6, 0.5f, 1.5f);
+  explicit WriteFixture(DType type, int32_t latent = 70) : format{type, latent, 6} {
+    z = random_floats(static_cast<size_t>(4 * (latent + 6)), 5, -2, 2);
+    weight = random_floats(static_cast<size_t>(latent), 6, 0.5f, 1.5f);
     cos_table = random_floats(12, 7);
     sin_table = random_floats(12, 8);
     places[Place::kWindow] = joint_planes(joint.data(), format, format.row_bytes() + 8);
@@ -234,44 +235,73 @@ struct WriteFixture {
   }
 };
 
-TEST(WriteRow, norms_the_latent_rotates_the_key_and_writes_both_planes_of_every_place) {
-  for (DType type : {DType::kF32, DType::kBF16}) {
-    for_each_backend([&](Backend backend) {
-      WriteFixture fixture(type);
-      const WriteRowParams p = fixture.params();
-      run_op(write_row(backend), p, Order::kReverse);
-      std::vector<float> normed(4 * 76);
-      RmsNormParams norm;
-      norm.rows = p.rows;
-      norm.x = fixture.z.data();
-      norm.x_stride = norm.y_stride = 76;
-      norm.weight = p.weight;
-      norm.width = 70;
-      norm.eps = p.eps;
-      norm.y = normed.data();
-      run_op(rms_norm(backend), norm);
-      for (size_t m : {0u, 2u, 3u}) {
-        for (size_t j = 0; j < 3; ++j) {
-          const float a = fixture.z[m * 76 + 70 + 2 * j], b = fixture.z[m * 76 + 71 + 2 * j];
-          const float c = fixture.cos_table[m * 3 + j], s = fixture.sin_table[m * 3 + j];
-          normed[m * 76 + 70 + 2 * j] = a * c - b * s;
-          normed[m * 76 + 71 + 2 * j] = b * c + a * s;
+// The rows that write_row shall make, from other operators of the same backend and the row format.
+std::vector<std::byte> expected_row(const WriteFixture& fixture, Backend backend, size_t m) {
+  const WriteRowParams p = fixture.params();
+  const int32_t latent = fixture.format.latent_values;
+  const size_t width = static_cast<size_t>(latent) + 6;
+  std::vector<float> normed(4 * width);
+  RmsNormParams norm;
+  norm.rows = p.rows;
+  norm.x = fixture.z.data();
+  norm.x_stride = norm.y_stride = latent + 6;
+  norm.weight = p.weight;
+  norm.width = latent;
+  norm.eps = p.eps;
+  norm.y = normed.data();
+  run_op(rms_norm(backend), norm);
+  float rope[6];
+  for (size_t j = 0; j < 3; ++j) {
+    const float a = fixture.z[(m + 1) * width - 6 + 2 * j], b = fixture.z[(m + 1) * width - 5 + 2 * j];
+    const float c = fixture.cos_table[m * 3 + j], s = fixture.sin_table[m * 3 + j];
+    rope[2 * j] = a * c - b * s;
+    rope[2 * j + 1] = b * c + a * s;
+  }
+  std::vector<std::byte> row(static_cast<size_t>(fixture.format.row_bytes()));
+  store_latent(fixture.format, &normed[m * width], 0, latent, row.data());
+  store_rope(fixture.format, rope, 0, 6, row.data() + fixture.format.latent_bytes());
+  return row;
+}
+
+TEST(WriteRow, norms_the_latent_rotates_the_key_and_writes_both_planes_of_every_place_in_every_format) {
+  for (DType type : {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+    for (int32_t latent : {32, 70, 128, 160, 300}) {
+      for_each_backend([&](Backend backend) {
+        WriteFixture fixture(type, latent);
+        run_op(write_row(backend), fixture.params(), Order::kReverse);
+        const auto latent_bytes = static_cast<size_t>(fixture.format.latent_bytes()),
+                   rope_bytes = static_cast<size_t>(fixture.format.rope_bytes());
+        for (size_t m : {0u, 2u, 3u}) {
+          const std::vector<std::byte> want = expected_row(fixture, backend, m);
+          const RowPlanes& planes = fixture.places[fixture.dest[m].place];
+          EXPECT_EQ(std::memcmp(planes.latent.row(fixture.dest[m].index), want.data(), latent_bytes), 0) << m;
+          EXPECT_EQ(std::memcmp(planes.rope.row(fixture.dest[m].index), want.data() + latent_bytes, rope_bytes), 0)
+              << m;
         }
-        const RowPlanes& planes = fixture.places[fixture.dest[m].place];
-        for (size_t i = 0; i < 76; ++i) {
-          const size_t bytes = dtype_bytes(type);
-          const std::byte* at = i < 70 ? planes.latent.row(fixture.dest[m].index) + i * bytes
-                                       : planes.rope.row(fixture.dest[m].index) + (i - 70) * bytes;
-          const float value = normed[m * 76 + i];
-          const uint16_t bits = f32_to_bf16(value);
-          EXPECT_EQ(std::memcmp(at, type == DType::kF32 ? static_cast<const void*>(&value) : &bits, bytes), 0)
-              << m << " " << i;
+        const size_t stride = static_cast<size_t>(fixture.format.row_bytes()) + 8;
+        for (size_t i = stride; i < 2 * stride; ++i)
+          ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "row 1 has no writer";
+        for (size_t i = stride - 8; i < stride; ++i) ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "between rows";
+      });
+    }
+  }
+}
+
+TEST(WriteRow, a_latent_that_is_no_number_is_never_read_back_as_one) {
+  for (DType type : {DType::kF32, DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+    for_each_backend([&](Backend backend) {
+      for (float bad : {std::nanf(""), HUGE_VALF}) {
+        WriteFixture fixture(type, 300);
+        fixture.weight[130] = bad;
+        run_op(write_row(backend), fixture.params());
+        for (size_t m : {0u, 2u, 3u}) {
+          const std::byte* latent = fixture.places[fixture.dest[m].place].latent.row(fixture.dest[m].index);
+          EXPECT_FALSE(std::isfinite(latent_value(fixture.format, latent, 130)));
+          EXPECT_TRUE(std::isfinite(latent_value(fixture.format, latent, 5)));
+          EXPECT_TRUE(std::isfinite(latent_value(fixture.format, latent, 290)));
+          EXPECT_EQ(std::isnan(latent_value(fixture.format, latent, 255)), fixture.format.is_coded());
         }
       }
-      const size_t stride = static_cast<size_t>(fixture.format.row_bytes()) + 8;
-      for (size_t i = stride; i < 2 * stride; ++i)
-        ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "row 1 has no writer";
-      for (size_t i = stride - 8; i < stride; ++i) ASSERT_EQ(fixture.joint[i], std::byte{0xa5}) << "between rows";
     });
   }
 }

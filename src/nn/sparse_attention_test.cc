@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nn/row_codes.h"
 #include "nn/test_pieces.h"
 
 namespace tidepool::nn {
@@ -17,18 +18,19 @@ struct Shape {
 // The same rows kept in several places; which place holds which token is chosen per list.
 class StoredRows {
  public:
-  StoredRows(const Shape& shape, int32_t num_tokens, uint32_t seed) : format_{shape.type, shape.latent, shape.rope} {
+  StoredRows(const Shape& shape, int32_t num_tokens, uint32_t seed)
+      : StoredRows(shape, num_tokens,
+                   random_floats(static_cast<size_t>(num_tokens * (shape.latent + shape.rope)), seed)) {}
+  // values: [num_tokens, latent + rope]
+  StoredRows(const Shape& shape, int32_t num_tokens, const std::vector<float>& values)
+      : format_{shape.type, shape.latent, shape.rope} {
     const size_t row = static_cast<size_t>(format_.row_bytes());
     joint_.resize(row * static_cast<size_t>(num_tokens));
-    const std::vector<float> values =
-        random_floats(static_cast<size_t>(num_tokens * (shape.latent + shape.rope)), seed);
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (shape.type == DType::kF32) {
-        std::memcpy(&joint_[i * 4], &values[i], 4);
-      } else {
-        const uint16_t bits = f32_to_bf16(values[i]);
-        std::memcpy(&joint_[i * 2], &bits, 2);
-      }
+    for (int32_t t = 0; t < num_tokens; ++t) {
+      const float* from = values.data() + t * (shape.latent + shape.rope);
+      std::byte* to = &joint_[row * static_cast<size_t>(t)];
+      store_latent(format_, from, 0, shape.latent, to);
+      store_rope(format_, from + shape.latent, 0, shape.rope, to + format_.latent_bytes());
     }
     places_[Place::kResident] = joint_planes(joint_.data(), format_);
     // Pool and host: records of three layers, ours in the middle. Staging: separate planes, in reversed order of rows.
@@ -126,11 +128,26 @@ std::vector<RowLocation> list_of(const StoredRows& rows, int32_t n, int32_t firs
   return list;
 }
 
-const Shape kShapes[] = {
-    {32, 16, 4, DType::kBF16}, {32, 16, 3, DType::kF32},   {40, 8, 5, DType::kBF16},   {64, 32, 8, DType::kF32},
-    {48, 6, 9, DType::kBF16},  {7, 2, 1, DType::kF32},     {512, 64, 8, DType::kBF16}, {512, 64, 17, DType::kF32},
-    {33, 17, 8, DType::kBF16}, {128, 64, 2, DType::kBF16},
-};
+// Every format with heads of one register block and more, latent and rope widths with and without a tail of a chunk,
+// and latents of one scale, of several, and of a last one that covers less.
+std::vector<Shape> all_shapes() {
+  const Shape widths[] = {{32, 16, 4, {}},  {32, 16, 3, {}},  {40, 8, 5, {}},  {64, 32, 8, {}},
+                          {48, 6, 9, {}},   {7, 2, 1, {}},    {33, 17, 8, {}}, {128, 64, 2, {}},
+                          {160, 16, 4, {}}, {290, 10, 8, {}}, {512, 64, 8, {}}};
+  std::vector<Shape> shapes = {{512, 64, 17, DType::kF32}};
+  for (DType type : {DType::kBF16, DType::kF32, DType::kI8, DType::kF8E4M3}) {
+    for (Shape shape : widths) {
+      shape.type = type;
+      shapes.push_back(shape);
+    }
+  }
+  return shapes;
+}
+
+std::string name_of(const Shape& s) {
+  return std::to_string(s.heads) + " heads of " + std::to_string(s.latent) + " + " + std::to_string(s.rope) + " " +
+         dtype_name(s.type);
+}
 
 void expect_close(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -140,16 +157,19 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& want)
 }
 
 TEST(SparseAttention, EqualsTheReferenceOnEveryShapeAndLength) {
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : all_shapes()) {
+    SCOPED_TRACE(name_of(shape));
     const StoredRows rows(shape, 700, 3);
     std::vector<std::vector<RowLocation>> lists;
     for (int32_t n : {0, 1, 2, 3, 127, 128, 129, 255, 256, 300}) lists.push_back(list_of(rows, n, n));
+    World ref(shape, rows, 300, lists);
+    const std::vector<float> want = ref.whole(Backend::kRef);
+    EXPECT_EQ(bits_of(ref.split(Backend::kRef)), bits_of(want));
     on_each_target([&](const std::string&) {
-      World cpu(shape, rows, 300, lists), ref(shape, rows, 300, lists);
+      World cpu(shape, rows, 300, lists);
       const std::vector<float> got = cpu.whole(Backend::kCpu);
-      expect_close(got, ref.whole(Backend::kRef));
+      expect_close(got, want);
       EXPECT_EQ(bits_of(cpu.split(Backend::kCpu)), bits_of(got));
-      EXPECT_EQ(bits_of(ref.split(Backend::kRef)), bits_of(std::vector<float>(ref.whole(Backend::kRef))));
     });
   }
 }
@@ -179,10 +199,52 @@ TEST(SparseAttention, ReferenceIsTheSoftmaxOfTheListedRows) {
   }
 }
 
+// The same rows as fp32: what a row of another format reads as.
+StoredRows widened(const StoredRows& rows, int32_t num_tokens) {
+  const RowFormat& format = rows.format();
+  std::vector<float> values;
+  for (int32_t t = 0; t < num_tokens; ++t) {
+    const RowPlanes& planes = rows.places()[Place::kResident];
+    for (int32_t d = 0; d < format.latent_values; ++d) values.push_back(latent_value(format, planes.latent.row(t), d));
+    for (int32_t d = 0; d < format.rope_values; ++d) values.push_back(rope_value(format, planes.rope.row(t), d));
+  }
+  return StoredRows({format.latent_values, format.rope_values, 0, DType::kF32}, num_tokens, values);
+}
+
+TEST(SparseAttention, ReferenceReadsCodesTimesScales) {
+  for (DType type : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+    const Shape shape{160, 16, 2, type}, wide{160, 16, 2, DType::kF32};
+    const StoredRows rows(shape, 200, 5), fp32 = widened(rows, 200);
+    World world(shape, rows, 150, {list_of(rows, 150, 20)}), same(wide, fp32, 150, {list_of(fp32, 150, 20)});
+    EXPECT_EQ(bits_of(world.whole(Backend::kRef)), bits_of(same.whole(Backend::kRef)));
+  }
+}
+
+TEST(SparseAttention, GroupsOfCodesThatAreNoNumbersStayNanAndLargeOnesStayLarge) {
+  for (DType type : {DType::kI8, DType::kF8E4M3}) {
+    const Shape shape{160, 16, 2, type};
+    std::vector<float> values = random_floats(10 * 176, 3);
+    values[3 * 176 + 140] = INFINITY;                              // row 3, second group
+    for (size_t i = 0; i < 160; ++i) values[5 * 176 + i] = 1e36f;  // row 5
+    const StoredRows rows(shape, 10, values);
+    on_each_target([&](const std::string&) {
+      for (Backend backend : {Backend::kRef, Backend::kCpu}) {
+        World nan(shape, rows, 8, {list_of(rows, 8, 0)}), large(shape, rows, 8, {list_of(rows, 1, 5)});
+        nan.whole(backend), large.whole(backend);
+        for (size_t i = 0; i < 2 * 160; ++i) {
+          EXPECT_TRUE(std::isnan(nan.u[2 * 2 * 160 + i]));
+          EXPECT_NEAR(large.u[2 * 2 * 160 + i] / 1e36f, 1, 1e-5f);
+        }
+      }
+    });
+  }
+}
+
 TEST(SparseAttention, WhereRowsLieChangesNoBit) {
   const Place kPlaces[] = {Place::kPool,    Place::kWindow, Place::kSelection,
                            Place::kStaging, Place::kHost,   Place::kResident};
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : all_shapes()) {
+    SCOPED_TRACE(name_of(shape));
     const StoredRows rows(shape, 400, 4);
     std::mt19937 random(8);
     std::vector<RowLocation> resident = list_of(rows, 270, 50), mixed;

@@ -15,6 +15,8 @@ using ::tidepool::testing::OpWorld;
 using ::tidepool::testing::read_row;
 using ::tidepool::testing::write_row;
 
+using Ids = std::vector<int32_t>;
+
 class Operators : public ::testing::TestWithParam<bool> {
  protected:
   static OpSet ops() { return GetParam() ? testing::cpu_ops() : testing::ref_ops(); }
@@ -71,6 +73,36 @@ TEST_P(Operators, PlanListsARepeatedMissAsTwoRecordsAndOneUniqueMiss) {
             (std::vector<int32_t>{7, 11, 9}));
   EXPECT_EQ(world.records[3].query, 1);
   EXPECT_EQ(world.records[3].place, 0);
+}
+
+TEST_P(Operators, PlanTakesTheFinalLengthOfTheBatchWhereItHasOne) {
+  const Ids list{0, 5, 6, 7, 8, 9};
+  struct Expected {
+    int32_t final_len;
+    std::vector<int32_t> misses, window;
+  };
+  for (const auto& [final_len, misses, window] :
+       {Expected{-1, {0, 5, 6, 7}, {8, 9}},  // none given: seq_len - q_len
+        {8, {0, 5, 6, 7}, {8, 9}},
+        {6, {0, 5}, {6, 7, 8, 9}},     // rows of earlier steps that are not final
+        {9, {0, 5, 6, 7, 8}, {9}},     // one of this step that is
+        {0, {0}, {5, 6, 7, 8, 9}}}) {  // the published lower limit of A
+    OpWorld world(geometry(6, 2), ops());
+    OpStep s = step(10, 5, list);
+    s.topk.insert(s.topk.end(), list.begin(), list.end());
+    if (final_len >= 0) s.final_len = {final_len};
+    world.run_step(s);
+    std::vector<int32_t> got_misses, got_window;
+    for (int32_t i = 6; i < 12; ++i) {  // of the second query, which sees all
+      const PlanEntry entry = world.plan[static_cast<size_t>(i)];
+      (entry.source == static_cast<int32_t>(Source::kMiss) ? got_misses : got_window).push_back(entry.index);
+      EXPECT_EQ(read_row(world.selection(0), i), world.row(1, 0, entry.index)) << final_len;
+    }
+    EXPECT_EQ(got_misses, misses) << final_len;
+    EXPECT_EQ(got_window, window) << final_len;
+    EXPECT_EQ(std::count(world.slot_of_token.begin(), world.slot_of_token.end(), -1), 1024 - std::ssize(misses))
+        << "only final rows are pooled";
+  }
 }
 
 TEST_P(Operators, PlanDoesNotTrustASlotOutsideThePool) {

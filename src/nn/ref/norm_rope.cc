@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "nn/norm_rope_ops.h"
+#include "nn/row_codes.h"
 
 namespace tidepool::nn {
 namespace {
@@ -13,15 +14,6 @@ void rotate_pairs(const float* x, const float* cos_row, const float* sin_row, in
     out[2 * j] = a * cos_row[j] - b * sin_row[j];
     out[2 * j + 1] = b * cos_row[j] + a * sin_row[j];
   }
-}
-
-void store_values(const float* values, int32_t count, DType type, std::byte* out) {
-  if (type == DType::kF32) {
-    std::memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  uint16_t* bits = reinterpret_cast<uint16_t*>(out);
-  for (int32_t i = 0; i < count; ++i) bits[i] = f32_to_bf16(values[i]);
 }
 
 }  // namespace
@@ -50,19 +42,17 @@ void write_row_row(const WriteRowParams& p, int32_t piece, RmsScale rms_scale) {
   const float* z = p.z + m * (latent + p.format.rope_values);
   const RowPlanes& planes = p.places[dest.place];
   const float scale = rms_scale(z, latent, p.eps);
-  constexpr int32_t kChunk = 256;
+  constexpr int32_t kChunk = 2 * RowFormat::kScaleValues;  // store_latent takes whole groups of one scale
   float values[kChunk];
   for (int32_t begin = 0; begin < latent; begin += kChunk) {
     const int32_t count = latent - begin < kChunk ? latent - begin : kChunk;
     for (int32_t i = 0; i < count; ++i) values[i] = (z[begin + i] * scale) * p.weight[begin + i];
-    store_values(values, count, p.format.type,
-                 planes.latent.row(dest.index) + static_cast<size_t>(begin) * dtype_bytes(p.format.type));
+    store_latent(p.format, values, begin, count, planes.latent.row(dest.index));
   }
   for (int32_t begin = 0; begin < half; begin += kChunk / 2) {
     const int32_t count = half - begin < kChunk / 2 ? half - begin : kChunk / 2;
     rotate_pairs(z + latent + 2 * begin, p.cos_table + m * half + begin, p.sin_table + m * half + begin, count, values);
-    store_values(values, 2 * count, p.format.type,
-                 planes.rope.row(dest.index) + static_cast<size_t>(2 * begin) * dtype_bytes(p.format.type));
+    store_rope(p.format, values, 2 * begin, 2 * count, planes.rope.row(dest.index));
   }
 }
 

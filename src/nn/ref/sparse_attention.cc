@@ -3,22 +3,18 @@
 #include <cmath>
 
 #include "nn/attention_walk.h"
+#include "nn/row_codes.h"
 
 namespace tidepool::nn {
 namespace {
-
-float value_at(const std::byte* plane, DType type, int32_t d) {
-  if (type == DType::kF32) return reinterpret_cast<const float*>(plane)[d];
-  return bf16_to_f32(reinterpret_cast<const uint16_t*>(plane)[d]);
-}
 
 float score_of(const SparseAttentionParams& p, const float* q, RowLocation at) {
   const std::byte* latent = p.places[at.place].latent.row(at.index);
   const std::byte* rope = p.places[at.place].rope.row(at.index);
   float dot = 0;
-  for (int32_t d = 0; d < p.format.latent_values; ++d) dot = std::fma(q[d], value_at(latent, p.format.type, d), dot);
+  for (int32_t d = 0; d < p.format.latent_values; ++d) dot = std::fma(q[d], latent_value(p.format, latent, d), dot);
   q += p.format.latent_values;
-  for (int32_t d = 0; d < p.format.rope_values; ++d) dot = std::fma(q[d], value_at(rope, p.format.type, d), dot);
+  for (int32_t d = 0; d < p.format.rope_values; ++d) dot = std::fma(q[d], rope_value(p.format, rope, d), dot);
   return p.scale * dot;
 }
 
@@ -39,7 +35,7 @@ void block_of(const SparseAttentionParams& p, int32_t m, int32_t h, int32_t bloc
     const std::byte* row = p.places[list[i].place].latent.row(list[i].index);
     const float weight = std::exp(score[i - begin] - max);
     sum += weight;
-    for (int32_t d = 0; d < latent; ++d) a[d] = std::fma(weight, value_at(row, p.format.type, d), a[d]);
+    for (int32_t d = 0; d < latent; ++d) a[d] = std::fma(weight, latent_value(p.format, row, d), a[d]);
   }
   a[latent] = max;
   a[latent + 1] = sum;
