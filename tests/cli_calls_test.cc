@@ -23,7 +23,8 @@ TEST(CliHelp, EveryCommandHasOneThatNamesTypesAndDefaults) {
                                    {"make-model"},
                                    {"bench", "decode"},
                                    {"bench", "prefill"},
-                                   {"bench", "ops"}}) {
+                                   {"bench", "ops"},
+                                   {"bench", "drafts"}}) {
     Arguments arguments = command;
     arguments.push_back("--help");
     const ProgramResult result = run_program(arguments);
@@ -37,8 +38,12 @@ TEST(CliHelp, EveryCommandHasOneThatNamesTypesAndDefaults) {
 }
 
 TEST(CliHelp, SharedOptionsStandInEveryCommandThatRunsAModel) {
-  for (const Arguments& command :
-       {Arguments{"generate"}, {"dump"}, {"bench", "decode"}, {"bench", "prefill"}, {"bench", "ops"}}) {
+  for (const Arguments& command : {Arguments{"generate"},
+                                   {"dump"},
+                                   {"bench", "decode"},
+                                   {"bench", "prefill"},
+                                   {"bench", "ops"},
+                                   {"bench", "drafts"}}) {
     Arguments arguments = command;
     arguments.push_back("--help");
     const std::string help = run_program(arguments).out;
@@ -55,7 +60,7 @@ TEST(CliRefusals, UnknownNamesComeWithTheNearestKnownOne) {
   expect_refused({"genrate"}, 2, {"genrate", "generate"});
   expect_refused({"generate", "--modl", "x"}, 2, {"--modl", "--model"});
   expect_refused({"dump", "--num-token", "3"}, 2, {"--num-tokens"});
-  expect_refused({"bench", "everything"}, 2, {"decode, prefill, ops"});
+  expect_refused({"bench", "everything"}, 2, {"decode, prefill, ops, drafts"});
   expect_refused({}, 2, {"command"});
 }
 
