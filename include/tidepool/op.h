@@ -27,11 +27,22 @@ struct Access {
 // declare() is asked when an operation is pushed and, where memory is protected, again when it is about to run. It may
 // read the parameters and memory the host writes before it pushes a step; never what an operation computes, so what
 // depends on that is declared as far as it may reach.
+//
+// It is also asked for every step (for_every_step) of an operation that was recorded and will be replayed: then
+// whatever the same parameters let it touch in any step is declared, whatever lengths and tables in memory say in this
+// one. Where they only choose a part of an array that outlives the step (a cache slot, a row), any part of it stands
+// for the whole; arrays that are written anew in each step are declared as far as they may ever be used.
 class AccessList {
  public:
   explicit AccessList(bool about_to_run = false) : about_to_run_(about_to_run) {}
+  static AccessList for_every_step() {
+    AccessList list;
+    list.every_step_ = true;
+    return list;
+  }
   // False: the operation is being pushed.
   bool about_to_run() const { return about_to_run_; }
+  bool every_step() const { return every_step_; }
   void read(const void* base, size_t bytes) { add(0, reinterpret_cast<uint64_t>(base), bytes, false); }
   void write(const void* base, size_t bytes) { add(0, reinterpret_cast<uint64_t>(base), bytes, true); }
   void read_resource(uint64_t space, uint64_t begin, uint64_t end) { add(space, begin, end - begin, false); }
@@ -44,6 +55,7 @@ class AccessList {
     if (length > 0) ranges_.push_back({space, begin, begin + length, write});
   }
   bool about_to_run_;
+  bool every_step_ = false;
   std::vector<Access> ranges_;
 };
 

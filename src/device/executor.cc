@@ -1,7 +1,5 @@
 #include "device/executor.h"
 
-#include <cstring>
-
 #include "base/check.h"
 #include "device/executor_impl.h"
 
@@ -9,14 +7,6 @@ namespace tidepool::device {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-
-void check_stream(StreamId stream) {
-  tidepool_check(stream >= 0 && stream < kNumStreams, "stream {} does not exist: there are {}", stream, kNumStreams);
-}
-
-Entry make_entry(EntryKind kind, StreamId stream, uint32_t params_bytes, const OpType* type, Event* event) {
-  return Entry{kind, Entry::bytes_with(params_bytes), stream, params_bytes, type, event, 0};
-}
 
 }  // namespace
 
@@ -40,32 +30,11 @@ void Executor::Impl::push(Entry entry, const void* params) {
   streams[entry.stream].ring.push(entry, params);
 }
 
-void Executor::Impl::append_to_list(Entry entry, const void* params) {
-  if (capture == nullptr) return;
-  std::vector<std::byte>& bytes = capture->bytes_;
-  const size_t begin = bytes.size();
-  bytes.resize(begin + entry.bytes);
-  std::memcpy(&bytes[begin], &entry, sizeof(entry));
-  if (entry.params_bytes > 0) std::memcpy(&bytes[begin + sizeof(entry)], params, entry.params_bytes);
-}
-
 void Executor::Impl::replay(const OpList& list) {
   tidepool_check(&list != capture, "a list of operations cannot be replayed while it is captured");
-  const std::vector<std::byte>& bytes = list.bytes_;
-  alignas(16) std::byte params[kMaxParamsBytes];  // declare() may ask for the alignment that the list does not promise
-  for (size_t at = 0; at < bytes.size();) {
-    Entry entry;
-    tidepool_check(bytes.size() - at >= sizeof(entry), "the list of operations is cut off at byte {}", at);
-    std::memcpy(&entry, &bytes[at], sizeof(entry));
-    tidepool_check(entry.params_bytes <= kMaxParamsBytes && entry.bytes == Entry::bytes_with(entry.params_bytes) &&
-                       entry.bytes <= bytes.size() - at && entry.kind >= EntryKind::kOp &&
-                       entry.kind <= EntryKind::kWait,
-                   "the list of operations is damaged at byte {}", at);
-    check_stream(entry.stream);
-    if (entry.params_bytes > 0) std::memcpy(params, &bytes[at + sizeof(entry)], entry.params_bytes);
-    push(entry, params);
-    append_to_list(entry, params);
-    at += entry.bytes;
+  for (OpListReader reader(list); reader.next();) {
+    push(reader.entry(), reader.params());
+    append_to_list(reader.entry(), reader.params());
   }
 }
 

@@ -36,16 +36,11 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "device/op_list.h"
 #include "tidepool/event.h"
 #include "tidepool/op.h"
 
 namespace tidepool::device {
-
-using StreamId = int32_t;
-inline constexpr StreamId kMainStream = 0;
-inline constexpr StreamId kSideStream = 1;
-inline constexpr StreamId kSpillStream = 2;
-inline constexpr int32_t kNumStreams = 3;
 
 enum class Schedule { kPreferMain, kRandom };
 
@@ -64,21 +59,6 @@ struct ExecutorOptions {
   bool check_order = false;
   bool pin_threads = false;        // pin worker i to the i-th CPU of the process's affinity mask
   uint32_t ring_bytes = 1u << 20;  // first size of each stream's ring; grows when a step needs more
-};
-
-// The bytes of a step: entries of all streams in push order. Copyable; holds no state of one run. Holds addresses: of
-// operator types, events and whatever the parameters point to.
-class OpList {
- public:
-  OpList() = default;
-  explicit OpList(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}  // bytes() of another list
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-  bool empty() const { return bytes_.empty(); }
-  void clear() { bytes_.clear(); }
-
- private:
-  friend class Executor;
-  std::vector<std::byte> bytes_;
 };
 
 class Executor {

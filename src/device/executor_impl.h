@@ -41,7 +41,9 @@ struct Executor::Impl {
 
   // executor.cc
   void push(Entry entry, const void* params);
-  void append_to_list(Entry entry, const void* params);
+  void append_to_list(const Entry& entry, const void* params) {
+    if (capture != nullptr) capture->append(entry, params);
+  }
   void replay(const OpList& list);
   void synchronize(StreamId stream);
   void synchronize(Event& event);

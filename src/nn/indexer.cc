@@ -80,12 +80,19 @@ void declare_score(const IndexScoreParams& p, device::AccessList& list) {
   list.read(p.table.position + begin, static_cast<size_t>(count) * sizeof(int32_t));
   list.read(p.table.cache_slot + begin, static_cast<size_t>(count) * sizeof(int32_t));
   for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
-    const int32_t tiles = num_scored_tiles(p, m);
+    const int32_t tiles = list.every_step() ? static_cast<int32_t>(p.score_stride / kKeyTile) : num_scored_tiles(p, m);
     if (tiles == 0) continue;
     list.read(p.q + static_cast<int64_t>(m) * p.num_heads * p.keys.dim,
               floats(static_cast<int64_t>(p.num_heads) * p.keys.dim));
     list.read(p.w + static_cast<int64_t>(m) * p.num_heads, floats(p.num_heads));
     list.write(score_row(p, m), floats(static_cast<int64_t>(tiles) * kKeyTile));
+  }
+  if (list.every_step()) {  // one tile stands for all keys
+    for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
+      if (num_visible(p.table, m) > 0)
+        list.read(tile_of(p.keys, p.table, p.table.cache_slot[m], 0), p.keys.tile_bytes());
+    }
+    return;
   }
   int32_t last_slot = -1, last_tiles = 0;
   for_each_key_run(p, [&](int32_t slot, int32_t tiles) {

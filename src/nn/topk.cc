@@ -15,7 +15,7 @@ void declare_topk(const TopkParams& p, device::AccessList& list) {
   list.write(p.num_selected + begin, static_cast<size_t>(count) * sizeof(int32_t));
   list.write(p.topk_indices + begin * p.topk, static_cast<size_t>(count * p.topk) * sizeof(int32_t));
   for (int32_t m = p.rows.begin(); m < p.rows.end(); ++m) {
-    const int32_t visible = num_visible(p.table, m);
+    const int64_t visible = list.every_step() ? p.score_stride : num_visible(p.table, m);
     if (visible <= p.topk) continue;
     list.read(p.scores + static_cast<int64_t>(m - p.rows.begin()) * p.score_stride,
               static_cast<size_t>(visible) * sizeof(float));

@@ -134,11 +134,13 @@ template <typename Params>
 void declare_sources(AccessList& list, const Params& p, int32_t b, int64_t slot) {
   // Wanted from the ring: what is newer than the final bound or not spilled yet, as far as the ring still has it.
   const int64_t seq_len = p.batch.seq_len[b], spilled_len = std::max(p.batch.spilled_len[b], 0);
-  const int64_t newest_final = final_bound(p.batch, b);
+  int64_t newest_final = final_bound(p.batch, b);
+  if (list.every_step()) newest_final = std::min(newest_final, seq_len - 2);
   const int64_t oldest = std::max({std::min(newest_final + 1, spilled_len), seq_len - p.window_rows, int64_t{0}});
   declare_ring(list, p.window, slot * p.window_rows, 0, p.window_rows, oldest, seq_len, Mode::kRead);
+  const int64_t end = list.every_step() ? std::max<int64_t>(spilled_len, 1) : spilled_len;
   declare_records(list, *p.store, p.group, p.layer_in_group, p.block_table + slot * p.max_blocks, p.max_blocks,
-                  p.block_size, 0, spilled_len, Mode::kRead);
+                  p.block_size, 0, end, Mode::kRead);
 }
 
 }  // namespace
