@@ -115,8 +115,8 @@ class RandomRequests {
     if (layout_ == Layout::kInterleaved)
       return joint_planes(arena_.allocate(bytes(format_.row_bytes()), what), format_);
     const int32_t latent = format_.latent_bytes(), rope = format_.rope_bytes();
-    return {{arena_.allocate(bytes(latent), what), latent, latent},
-            {rope == 0 ? nullptr : arena_.allocate(bytes(rope), what), rope, rope}};
+    const RowPlane latents{arena_.allocate(bytes(latent), what), latent, latent};
+    return {latents, {rope == 0 ? latents.base : arena_.allocate(bytes(rope), what), rope, rope}};
   }
   std::vector<std::byte> bytes_of(int32_t slot, int32_t layer, int32_t position) const {
     const Request& request = requests_[slot];

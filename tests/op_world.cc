@@ -79,7 +79,8 @@ OpWorld::OpWorld(const OpGeometry& g, const OpSet& ops)
   for (int32_t layer = 0; layer < g.num_layers; ++layer) {
     selection_.emplace_back(static_cast<int64_t>(g.gather ? selections * product({g.topk}) : entries), 1, g.format,
                             g.layout);
-    place_status.emplace_back(g.gather ? selections * product({g.topk + 1}) : 0);
+    if (!g.gather) continue;
+    place_status.emplace_back(selections * product({g.topk + 1}));
     poison(place_status.back());
   }
   gather_scratch_.resize(entries * static_cast<size_t>(ops::kGatherScratch));
