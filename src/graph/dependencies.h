@@ -19,6 +19,10 @@ class Precedence {
   // waits: [nodes], in the sense of Node::waits.
   Precedence(const Graph& graph, const std::vector<std::vector<NodeId>>& waits);
 
+  // Whether `earlier` (in the sense of Node::waits) is complete when the node starts.
+  bool orders(NodeId earlier, NodeId node) const {
+    return knows(vertex(1, node, false), completion_seen_from(node, earlier, 1));
+  }
   // Of the waits of a node those that follow neither from its stream nor from other waits. Ascending, without repeats.
   std::vector<NodeId> needed(NodeId node) const;
   // Of these nodes those whose completion follows neither from the end of the stream nor from another one's.

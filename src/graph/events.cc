@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/dependencies.h"
 #include "graph/passes.h"
 
@@ -34,8 +33,8 @@ std::vector<NodeId> operations_before(const Graph& graph, const HostRecord& reco
 }  // namespace
 
 PassReport place_events(Graph& graph) {
-  std::vector<std::vector<NodeId>> waits = find_dependencies(graph);
-  const size_t num_dependencies = count_of(waits);
+  const std::vector<std::vector<NodeId>> dependencies = find_dependencies(graph);
+  std::vector<std::vector<NodeId>> waits = dependencies;
   // Twice: a wait may stand for more than was asked (wait_target), which must not keep or make another one.
   drop_implied(graph, waits);
   for (size_t i = 0; i < waits.size(); ++i) {
@@ -43,6 +42,13 @@ PassReport place_events(Graph& graph) {
   }
   drop_implied(graph, waits);
   const Precedence precedence(graph, waits);
+  for (size_t i = 0; i < dependencies.size(); ++i) {
+    for (NodeId earlier : dependencies[i]) {
+      const auto node = static_cast<NodeId>(i);
+      tidepool_check(precedence.orders(earlier, node), "events: nothing orders {} behind {}", graph.describe(node),
+                     graph.describe(earlier));
+    }
+  }
   size_t num_waits = count_of(waits);
   for (HostRecord& record : graph.host_records) {
     record.waits = precedence.needed_at_end(record.stream, operations_before(graph, record));
@@ -61,7 +67,7 @@ PassReport place_events(Graph& graph) {
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.is_waited_for; }));
   return {"events",
           fmt::format("{} waits and {} records for {} dependencies between streams; {} waits and {} records recorded",
-                      num_waits, num_records + graph.host_records.size(), num_dependencies, graph.recorded_waits,
+                      num_waits, num_records + graph.host_records.size(), count_of(dependencies), graph.recorded_waits,
                       graph.recorded_records),
           {}};
 }
