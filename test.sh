@@ -12,7 +12,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # What a sanitizer slows down by too much, and what it cannot tell anything about.
 not_for_sanitizers='_NOT_BUILT$|layers_point_down|check_layers_'
 # The folders with threads; the schedules are in step_test.
-tsan_targets=(base_test device_test ops_test cache_test engine_test step_test)
+tsan_targets=(base_test device_test graph_test ops_test cache_test engine_test step_test)
 
 passed=0
 failed=0

@@ -30,7 +30,7 @@ else()
   add_library(tidepool_test_support INTERFACE)
 endif()
 
-foreach(folder base text device tensor policy ops nn cache model engine)
+foreach(folder base text device graph tensor policy ops nn cache model engine)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${folder}/*_test.cc)
   tidepool_add_tests(${folder}_test ${sources})
 endforeach()

@@ -23,6 +23,7 @@ ALLOWED = {
     "base": [],
     "text": ["base"],
     "device": ["base"],
+    "graph": ["device", "base"],
     "tensor": ["device", "base"],
     "policy": ["base"],
     "comm": ["device", "base"],
@@ -30,7 +31,7 @@ ALLOWED = {
     "nn": ["tensor", "device", "base"],
     "cache": ["ops", "tensor", "device", "base"],
     "model": ["cache", "nn", "comm", "tensor", "device", "base"],
-    "engine": ["model", "cache", "nn", "comm", "tensor", "device", "base"],
+    "engine": ["model", "cache", "nn", "comm", "graph", "tensor", "device", "base"],
     "sim": ["ops", "policy", "base"],
     # Front ends see the public headers of every layer, text and base, and nothing else under src.
     "cli": ["text", "base"],

@@ -28,10 +28,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COPIED = ["CMakeLists.txt", "cli", "cmake", "fuzz", "include", "src", "tests", "tools"]
 NOT_COPIED = shutil.ignore_patterns("golden", "__pycache__")
 # Cheap programs first. The command line's tests need the program and know nothing of the cache.
-PROGRAMS = ["policy_test", "cache_test", "ops_test", "device_test", "engine_test", "step_test", "nn_test"]
+PROGRAMS = ["policy_test", "cache_test", "ops_test", "device_test", "graph_test", "engine_test", "step_test", "nn_test"]
 FILTER = {"step_test": ["Cli*"]}
 # The program that a fault of an area most likely fails in, before the others.
-FIRST = {area: "ops_test" for area in ("plan", "serve", "gather", "install", "declarations")} | {"checks": "device_test"}
+FIRST = {area: "ops_test" for area in ("plan", "serve", "gather", "install", "declarations")} | {
+    "checks": "device_test", "graph": "graph_test"}
 
 
 class BuildError(Exception):

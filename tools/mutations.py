@@ -29,6 +29,10 @@ INPUTS, TRACK = "src/cache/kv_cache_inputs.cc", "src/cache/spill_track.cc"
 STORE, GEOMETRY, BLOCKS = "src/cache/host_store.cc", "src/cache/geometry.cc", "src/cache/block_pool.h"
 EXECUTOR, SCHEDULER, EVENT = "src/device/executor.cc", "src/device/scheduler.cc", "include/tidepool/event.h"
 CHECKER, PROTECTION, MEMORY = "src/device/order_checker.cc", "src/device/protection.cc", "src/device/memory.cc"
+DEPENDENCIES, EVENTS, BUILD = "src/graph/dependencies.cc", "src/graph/events.cc", "src/graph/build.cc"
+IN_PLACE, DEAD_CODE, RELOCATE = "src/graph/in_place.cc", "src/graph/dead_code.cc", "src/graph/relocate.cc"
+BUFFER_PLAN, BUFFER_REUSE = "src/graph/buffer_plan.cc", "src/graph/buffer_reuse.cc"
+INDEXER, TOPK = "src/nn/indexer.cc", "src/nn/topk.cc"
 WRITE_ROW, ENGINE = "src/nn/norm_rope.cc", "src/engine/engine_impl.cc"
 
 MUTATIONS = []
@@ -366,3 +370,39 @@ plant("checks", "memory_stays_open", "what an operation declared stays accessibl
        "    drop_completed(guarded);"))
 plant("checks", "destination_closed_under_a_copy", "memory is closed while an asynchronous copy writes it",
       (PROTECTION, "guarded.in_flight.push_back({range, done, target});", "(void)range, (void)target;"))
+
+# --- graph ---
+plant("graph", "readers_not_waited_for", "a write does not wait for reads of the old version on other streams",
+      (DEPENDENCIES, "if (t.writes()) add(t.node, reader);", "(void)reader;"))
+plant("graph", "replay_before_forgotten", "no dependency on the replay before is seen",
+      (DEPENDENCIES, "for (int round = 0; round < 2; ++round) {", "for (int round = 1; round < 2; ++round) {"))
+plant("graph", "asynchronous_done_when_started", "an asynchronous operation is not waited for on its own stream",
+      (DEPENDENCIES, "if (from.done == nullptr && from.stream ==", "if (from.stream =="))
+plant("graph", "start_taken_for_completion", "a wait is left out because an asynchronous operation has been started",
+      (DEPENDENCIES, "return when < 0 ? -1 : vertex(when, node, graph_.nodes[static_cast<size_t>(node)].done != nullptr);",
+       "return when < 0 ? -1 : vertex(when, node, false);"))
+plant("graph", "mark_without_waits", "the host's event does not wait for asynchronous operations",
+      (EVENTS, "record.waits = precedence.needed_at_end(record.stream, operations_before(graph, record));", ""))
+plant("graph", "kept_bytes_lost", "a write of a part of an activation begins a value of its own",
+      (BUILD, "use.looks || keeps[i]", "use.looks"))
+plant("graph", "carried_activation_is_scratch", "what is read before it is written is not kept for the next step",
+      (BUILD, "object.carried = !live.empty();", "object.carried = false;"))
+plant("graph", "later_reader_not_asked", "a version that is read later is overwritten",
+      (IN_PLACE, "if (reader == r.clone || reader < r.operation) continue;", "continue;"))
+plant("graph", "pool_write_is_dead", "an operation that writes what outlives the step may go",
+      (DEAD_CODE, "if (graph.object_of(use.out).carried ||", "if ("))
+plant("graph", "last_use_shares", "a value is written over what the same operation reads",
+      (BUFFER_PLAN, "a.first <= b.last && b.first <= a.last", "a.first < b.last && b.first < a.last"))
+plant("graph", "other_streams_share", "activations of an asynchronous operation share bytes by list order",
+      (BUFFER_PLAN, "if (node.done == nullptr && node.stream == device::kMainStream) continue;",
+       "if (node.done != nullptr || node.stream != 7) continue;"))
+plant("graph", "relocation_not_proved", "an operation with a pointer elsewhere is moved",
+      (RELOCATE, 'if (!proved) return "what', 'if (false) return "what'))
+plant("graph", "some_word_is_a_pointer", "a word that changes what is declared is taken for a pointer",
+      (RELOCATE, "if (effect == Effect::kOther) {", "if (false) {"))
+plant("graph", "refused_values_move", "values of an operation that cannot be moved are placed elsewhere",
+      (BUFFER_REUSE, "if (reason.empty()) continue;", "if (reason.size() < 1000) continue;"))
+plant("graph", "scores_read_in_this_step_only", "a recorded short context says that scores are never read",
+      (TOPK, "list.every_step() ? p.score_stride : num_visible(p.table, m)", "num_visible(p.table, m)"),
+      (INDEXER, "list.every_step() ? static_cast<int32_t>(p.score_stride / kKeyTile) : num_scored_tiles(p, m)",
+       "num_scored_tiles(p, m)"))

@@ -47,6 +47,7 @@
 #include "cache/spill_track.h"
 #include "device/executor.h"
 #include "device/memory.h"
+#include "device/region.h"
 #include "tidepool/ops/gather.h"
 #include "tidepool/ops/install.h"
 #include "tidepool/ops/plan.h"
@@ -201,6 +202,11 @@ class KvCache {
   int64_t prefill_fetched_rows() const { return prefill_fetched_; }
   int64_t spilled_rows() const { return spilled_rows_; }
   int64_t slot_resets() const { return slot_resets_; }
+  // For who turns a recorded decode step into another list: the event of every step that the host looks at, and what
+  // operations touch beside the arena, by name. host_ordered are the window rings and the rows of the host store: the
+  // host waits for spills before a ring row is written again, and says through spilled_len what may be fetched.
+  device::Event& spill_mark() { return spill_mark_; }
+  std::vector<device::Region> regions() const;
   const device::Arena& arena() const { return *arena_; }
   device::Arena& arena() { return *arena_; }
   uint64_t host_bytes() const { return host_bytes_; }

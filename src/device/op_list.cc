@@ -18,7 +18,7 @@ void OpList::append(const Entry& entry, const void* params) {
   const size_t begin = bytes_.size();
   bytes_.resize(begin + entry.bytes);
   std::memcpy(&bytes_[begin], &entry, sizeof(entry));
-  if (params != nullptr && entry.params_bytes > 0) std::memcpy(&bytes_[begin + sizeof(entry)], params, entry.params_bytes);
+  if (params != nullptr) std::memcpy(bytes_.data() + begin + sizeof(entry), params, entry.params_bytes);
 }
 
 void OpList::append_operation(StreamId stream, const OpType& type, const void* params, Event* done) {

@@ -12,7 +12,7 @@ struct Region {
   uint64_t space = 0;  // as in Access: 0 is memory, begin and end are addresses
   uint64_t begin = 0, end = 0;
   // The host keeps operations of different steps apart where they touch the same part of it, and operations of one step
-  // that touch different parts in one step do so in every step with the same pushes (rings, rows that are only added).
+  // that touch different parts in one step do so in every step with as many rows (rings, rows that are only added).
   bool host_ordered = false;
 };
 

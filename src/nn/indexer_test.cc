@@ -210,6 +210,24 @@ TEST(IndexScore, DeclaresEachTileOnceAndCountsItsWork) {
   EXPECT_EQ(index_score(Backend::kCpu).cost(&world.params).multiply_adds, (99u + 100) * 4 * 33);
 }
 
+TEST(IndexScore, DeclaresForEveryStepWhatLongerContextsTouch) {
+  const Shape shape{4, 32, 16, 64, DType::kBF16};
+  Keys keys(shape, 1, 300);
+  fill(keys, {300});
+  ScoreWorld world(keys, 8, {0, 0}, {3, 5});  // all is selected, nothing is scored
+  auto list = device::AccessList::for_every_step();
+  index_score(Backend::kCpu).declare(&world.params, list);
+  uint64_t written = 0;
+  bool reads_keys = false;
+  for (const device::Access& a : list.ranges()) {
+    const auto base = reinterpret_cast<uint64_t>(keys.memory.data());
+    if (a.write) written += a.end - a.begin;
+    reads_keys = reads_keys || (a.begin >= base && a.end <= base + keys.memory.size());
+  }
+  EXPECT_TRUE(reads_keys);
+  EXPECT_EQ(written, 2u * static_cast<uint64_t>(world.params.score_stride) * 4);
+}
+
 struct PrepareWorld {
   Keys keys;
   int32_t range[2];

@@ -33,8 +33,7 @@ void declare_expert_list(const ExpertListParams& p, AccessList& list) {
   const int32_t rows = p.rows.max_rows, k = p.experts_per_token;
   read_range(p.rows, list);
   read_rows(p.expert, rows, k, k, list);
-  read_rows(p.offset, 1, p.num_experts + 1, p.num_experts + 1, list);
-  write_rows(p.offset, 1, p.num_experts + 1, p.num_experts + 1, list);
+  write_rows(p.offset, 1, p.num_experts + 1, p.num_experts + 1, list);  // and reads only what it has written there
   write_rows(p.entry, rows, k, k, list);
 }
 

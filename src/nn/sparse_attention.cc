@@ -44,10 +44,12 @@ void declare_inputs(const Params& p, device::AccessList& list) {
   declare_places(p, list);
 }
 
+// For every step the rows behind the last are declared too, as by who reads them: nobody's, or written later by an
+// operation on later rows.
 void declare_outputs(const Params& p, device::AccessList& list) {
   if (p.rows.count() <= 0) return;
-  list.write(output_of(p, p.rows.begin(), 0),
-             floats(static_cast<int64_t>(p.rows.count()) * p.num_heads * p.format.latent_values));
+  const int64_t count = list.every_step() ? p.rows.max_rows - p.rows.begin() : p.rows.count();
+  list.write(output_of(p, p.rows.begin(), 0), floats(count * p.num_heads * p.format.latent_values));
 }
 
 size_t partial_bytes(const Params& p) {

@@ -154,6 +154,11 @@ TEST(Topk, DeclaresTheScoresItReads) {
   for (const device::Access& a : list.ranges()) (a.write ? written : read) += a.end - a.begin;
   EXPECT_EQ(read, 8u + 2 * 4 + 100 * 4);
   EXPECT_EQ(written, 2u * 4 + 2 * 8 * 4);
+  auto every_step = device::AccessList::for_every_step();
+  topk(Backend::kCpu).declare(&world.params, every_step);
+  read = 0;
+  for (const device::Access& a : every_step.ranges()) read += a.write ? 0 : a.end - a.begin;
+  EXPECT_EQ(read, 8u + 2 * 4 + 2 * static_cast<uint64_t>(world.params.score_stride) * 4);
 }
 
 }  // namespace

@@ -163,6 +163,19 @@ TEST_F(Declared, ServeReadsTheSpilledRecordsOfActiveRowsOnly) {
   EXPECT_FALSE(records[0].write);
 }
 
+TEST_F(Declared, ServeReadsTheStoreInSomeStepEvenWhenNothingIsSpilledYet) {
+  world_.spilled_len[1] = 0;
+  device::AccessList now;
+  auto every_step = device::AccessList::for_every_step();
+  declare_serve(world_.serve_params(1), now);
+  declare_serve(world_.serve_params(1), every_step);
+  const auto reads_store = [](const device::AccessList& list) {
+    return std::any_of(list.ranges().begin(), list.ranges().end(), [](const auto& a) { return a.space != 0; });
+  };
+  EXPECT_FALSE(reads_store(now));
+  EXPECT_TRUE(reads_store(every_step));
+}
+
 TEST_F(Declared, ServeReadsTheWindowFromTheFirstUnspilledRowOn) {
   device::AccessList list;
   declare_serve(world_.serve_params(0), list);
