@@ -147,11 +147,24 @@ TEST(CliAdversary, BenchRefusesWhatItWouldNotDoBeforeItMeasures) {
                                 {"--max-model-len", "50"},
                                 {"--max-num-seqs", "1", "--batch", "3"},
                                 {"--offload", "off"},
+                                {"--exec", "eager"},
+                                {"--num-draft-tokens", "0"},
+                                {"--rows", "0"},
+                                {"--rows", "5"},
+                                {"--modes", ""},
+                                {"--modes", "eager,"},
+                                {"--modes", "eager,quick"},
+                                {"--modes", "eager,eager"},
                                 {"--batch", "4097"}}) {
     Arguments arguments = bench;
     arguments.insert(arguments.end(), more.begin(), more.end());
     expect_refused(arguments, 2, {more[0]});
   }
+  const std::string model = tiny_model();
+  expect_refused({"bench", "drafts", "--model", model, "--num-draft-tokens", "0"}, 2, {"--num-draft-tokens"});
+  expect_refused({"bench", "drafts", "--model", model, "--max-tokens", "23"}, 2, {"--max-tokens 23", "24 to"});
+  expect_refused({"bench", "drafts", "--model", model, "--contexts", "65500"}, 2, {"--contexts 65500", "at most"});
+  expect_refused({"bench", "ops", "--model", model, "--rows", "2"}, 2, {"--rows"});
 }
 
 TEST(CliAdversary, ANameInACheckpointCannotBreakTheSentence) {

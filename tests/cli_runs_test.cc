@@ -222,5 +222,43 @@ TEST(CliFullDisk, AFolderThatTakesNoFilesIsAFailure) {
   EXPECT_TRUE(made.is_one_line_error()) << made.err;
 }
 
+TEST(CliBench, DecodeGivesARowPerModeRouteAndNumberOfRows) {
+  const ProgramResult result =
+      run_program({"bench", "decode", "--model", tiny_model(), "--contexts", "100", "--steps", "1", "--pool-sizes",
+                   "64", "--modes", "capture,eager", "--rows", "2", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json json = result.json();
+  expect_keys(json, {"rows", "floor"});
+  const auto& rows = json.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 8u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    expect_keys(rows[i], {"what", "exec", "rows", "overhead_share", "outside_share", "step_to_one_row", "parts"});
+    EXPECT_EQ(rows[i].at("exec").as_string(), i < 4 ? "capture" : "eager");
+    EXPECT_EQ(rows[i].at("rows").as_int(), i % 2 == 0 ? 1 : 2);
+    EXPECT_EQ(rows[i].at("floor_to_one_row").as_double() > 1, i % 2 == 1);
+  }
+}
+
+TEST(CliBench, DraftsGivesARowPerNumberOfDrafts) {
+  const TemporaryFolder folder;
+  std::string ids = "[1";
+  for (int i = 2; i <= 40; ++i) ids.append(",").append(std::to_string(i));
+  const Arguments call{
+      "bench",      "drafts", "--model",      tiny_model(), "--prompt-ids", folder.file("ids.json", ids + "]"),
+      "--contexts", "40",     "--max-tokens", "24",         "--json"};
+  const Json json = run_program(call).json();
+  const auto& rows = json.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 4u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Json& drafts = rows[i].at("drafts");
+    expect_keys(drafts, {"accept_length", "main_ms", "mtp_ms", "tokens_per_s", "ratio_to_no_drafts",
+                         "floor_tokens_per_s", "floor_ratio_to_no_drafts"});
+    EXPECT_EQ(drafts.at("num_draft_tokens").as_int(), static_cast<int64_t>(i));
+  }
+  Arguments too_long = call;
+  too_long[7] = "41";
+  expect_refused(too_long, 1, {"--contexts", "41", "40"});  // before the machine is measured
+}
+
 }  // namespace
 }  // namespace tidepool::testing

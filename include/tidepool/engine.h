@@ -38,6 +38,8 @@ enum class ExecMode {
   kCompile,  // the recorded step becomes a functional graph, passes rewrite it, the result is replayed
 };
 
+const char* exec_mode_name(ExecMode mode);  // as --exec spells it
+
 inline constexpr int32_t kMaxDraftTokens = 3;
 
 // The largest values of the options of these names.

@@ -195,8 +195,10 @@ int32_t KvCache::device_loc(int32_t cache_slot, int32_t position) const {
 
 void KvCache::assume_filled(int32_t cache_slot, int32_t len) {
   main_track_.reset(cache_slot, len);
-  mtp_track_.reset(cache_slot, len);
+  assume_mtp_filled(cache_slot, len);
 }
+
+void KvCache::assume_mtp_filled(int32_t cache_slot, int32_t len) { mtp_track_.reset(cache_slot, len); }
 
 std::vector<std::pair<int32_t, int32_t>> KvCache::hits_of_last_step(int32_t group) const {
   std::vector<std::pair<int32_t, int32_t>> hits;

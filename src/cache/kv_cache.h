@@ -210,6 +210,7 @@ class KvCache {
   // For benchmarks and tests: pretends that positions [0, len) of a slot were written and spilled (contents: whatever
   // the caller has put there through fill_record / index_keys).
   void assume_filled(int32_t cache_slot, int32_t len);
+  void assume_mtp_filled(int32_t cache_slot, int32_t len);  // the MTP layer alone, whose passes are left out
   ops::RowStore& store() { return *store_; }
   // Events that the host observes; a graph of operations must record them as often as the pass did.
   std::vector<device::Event*> host_events() { return {&main_track_.mark(), &mtp_track_.mark()}; }

@@ -170,7 +170,10 @@ void Executor::protect(Arena& arena) {
 }
 
 int Executor::num_threads() const { return impl_->team.size(); }
-void Executor::set_timeline(std::vector<TimelineEntry>* sink) { impl_->timeline = sink; }
+void Executor::set_timeline(std::vector<TimelineEntry>* sink, bool with_costs) {
+  impl_->timeline = sink;
+  impl_->timeline_has_costs = with_costs;
+}
 uint64_t Executor::num_operations_run() const { return impl_->num_run; }
 
 }  // namespace tidepool::device

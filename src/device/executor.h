@@ -135,8 +135,9 @@ class Executor {
   void protect(Arena& arena);
 
   int num_threads() const;
-  // While a sink is set every operation that ran is appended (worker 0's clock; cost taken when it starts). Null: none.
-  void set_timeline(std::vector<TimelineEntry>* sink);
+  // While a sink is set every operation that ran is appended (worker 0's clock; cost taken when it starts, which may
+  // take time of its own between operations; left at zero without `with_costs`). Null: none.
+  void set_timeline(std::vector<TimelineEntry>* sink, bool with_costs = true);
   // Operations that have ended since the executor was made.
   uint64_t num_operations_run() const;
 

@@ -78,6 +78,7 @@ struct Executor::Impl {
   std::vector<std::function<bool()>> pumps;
   OpList* capture = nullptr;
   std::vector<TimelineEntry>* timeline = nullptr;
+  bool timeline_has_costs = true;
   uint64_t num_run = 0;
   std::mt19937_64 random;
   StreamId favourite = kMainStream;  // of the random schedule, for so many more picks

@@ -224,7 +224,7 @@ Job Executor::Impl::begin_operation(StreamId stream) {
   tidepool_check(num_pieces >= 0 && static_cast<uint64_t>(num_pieces) <= Event::kMaxPieces,
                  "operation '{}' has {} pieces, not 0 to {}", entry.type->name, num_pieces, Event::kMaxPieces);
   if (timeline != nullptr) {
-    s.cost = entry.type->cost(entry.params());
+    s.cost = timeline_has_costs ? entry.type->cost(entry.params()) : Cost{};
     s.begin_ns = now_ns();
   }
   if (entry.event != nullptr) entry.event->start(static_cast<uint64_t>(num_pieces));

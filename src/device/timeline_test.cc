@@ -45,6 +45,21 @@ TEST(Timeline, HasEveryOperationThatRanWithItsCost) {
   }
 }
 
+TEST(Timeline, MayLeaveTheCostsOut) {
+  Executor executor({});
+  const Body body{[](int32_t) {}, [](AccessList&) {}, 3};
+  std::vector<TimelineEntry> entries;
+  executor.set_timeline(&entries, false);
+  executor.push(kMainStream, kServe, BodyParams{&body});
+  executor.synchronize_all();
+  executor.set_timeline(&entries);
+  executor.push(kMainStream, kServe, BodyParams{&body});
+  executor.synchronize_all();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].cost.multiply_adds, 0u);
+  EXPECT_EQ(entries[1].cost.multiply_adds, 4u);
+}
+
 TEST(Timeline, IsAChromeTrace) {
   const std::vector<TimelineEntry> entries = {{&kServe, kMainStream, 1500, 4500, {10, 20, 30, 40}},
                                               {&kInstall, kSideStream, 5000, 5001, {}}};

@@ -4,6 +4,8 @@
 #include <deque>
 #include <random>
 
+#include "device/copy.h"
+
 namespace tidepool::engine {
 namespace {
 
@@ -20,6 +22,19 @@ bool is_in_step_floor(Part part) {
          part == Part::kHead;
 }
 
+using Intervals = std::vector<std::pair<int64_t, int64_t>>;
+
+// Time within at least one of them.
+double covered_ms(Intervals intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  int64_t covered_ns = 0, seen_until = INT64_MIN;
+  for (const auto& [begin, end] : intervals) {
+    covered_ns += std::max<int64_t>(0, end - std::max(begin, seen_until));
+    seen_until = std::max(seen_until, end);
+  }
+  return static_cast<double>(covered_ns) * 1e-6;
+}
+
 double median_of(const std::vector<StepSums>& steps, size_t part, double (*value)(const PartSum&)) {
   std::vector<double> values;
   for (const StepSums& step : steps) values.push_back(value(step.parts[part]));
@@ -33,6 +48,16 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::vector<int32_t> seeded_ids(int32_t vocab_size, uint64_t seed, int32_t count) {
+  std::vector<int32_t> ids;
+  uint64_t state = seed;
+  for (int32_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's generator of MMIX
+    ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return ids;
 }
 
 uint64_t floor_bytes(Part part, const device::Cost& cost) {
@@ -52,27 +77,35 @@ void StepSums::add(const StepSums& other) {
     parts[i].multiply_adds += other.parts[i].multiply_adds;
   }
   busy_ms += other.busy_ms;
+  kernel_ms += other.kernel_ms;
+  wall_ms += other.wall_ms;
 }
 
 StepSums sum_step(std::span<const device::TimelineEntry> entries) {
   StepSums sums;
-  std::vector<std::pair<int64_t, int64_t>> intervals;
+  Intervals all, kernels;
   for (const device::TimelineEntry& entry : entries) {
     const Part part = entry.type->part;
     PartSum& sum = sums.parts[static_cast<size_t>(part)];
     sum.ms += static_cast<double>(entry.end_ns - entry.begin_ns) * 1e-6;
     sum.bytes += floor_bytes(part, entry.cost);
     sum.multiply_adds += entry.cost.multiply_adds;
-    intervals.emplace_back(entry.begin_ns, entry.end_ns);
+    all.emplace_back(entry.begin_ns, entry.end_ns);
+    if (entry.type != &device::copy_rows()) kernels.push_back(all.back());
   }
-  std::sort(intervals.begin(), intervals.end());
-  int64_t busy_ns = 0, seen_until = INT64_MIN;
-  for (const auto& [begin, end] : intervals) {
-    busy_ns += std::max<int64_t>(0, end - std::max(begin, seen_until));
-    seen_until = std::max(seen_until, end);
-  }
-  sums.busy_ms = static_cast<double>(busy_ns) * 1e-6;
+  sums.busy_ms = covered_ms(std::move(all));
+  sums.kernel_ms = covered_ms(std::move(kernels));
   return sums;
+}
+
+void set_shares(const std::vector<StepSums>& steps, BenchRow& row) {
+  std::vector<double> overheads, outsides;
+  for (const StepSums& step : steps) {
+    overheads.push_back(std::max(0.0, 1 - step.busy_ms / step.wall_ms));
+    outsides.push_back(std::max(0.0, 1 - step.kernel_ms / step.wall_ms));
+  }
+  row.overhead_share = median(std::move(overheads));
+  row.outside_share = median(std::move(outsides));
 }
 
 void set_parts(const std::vector<StepSums>& steps, const MachineRates& rates, BenchRow& row) {

@@ -1,4 +1,4 @@
-// What the benchmarks share: medians, parts of a step from its timeline, their floors, and made top-k lists.
+// What the benchmarks share: medians, parts of a step from its timeline, their floors, made prompts and top-k lists.
 //
 // Floor of a part = max(bytes / read bandwidth, multiply-adds / peak), bytes and multiply-adds summed over its
 // operations. Bytes are what the operations declare to read; parts that copy rows (serve, install, spill) count the
@@ -18,6 +18,9 @@ namespace tidepool::engine {
 
 double median(std::vector<double> values);  // of an even number: the mean of the middle two; 0 when empty
 
+// Ids in [0, vocab_size), the same for the same seed.
+std::vector<int32_t> seeded_ids(int32_t vocab_size, uint64_t seed, int32_t count);
+
 inline constexpr size_t kNumParts = static_cast<size_t>(device::Part::kSpill) + 1;
 
 // One part of one step, or one operator.
@@ -30,9 +33,14 @@ struct PartSum {
 struct StepSums {
   std::array<PartSum, kNumParts> parts{};  // by device::Part, operations of all streams
   double busy_ms = 0;                      // time in which at least one operation ran
+  double kernel_ms = 0;                    // the same of operations of nn and ops: all but device copies
+  double wall_ms = 0;                      // from before the first to after the last; sum_step leaves it
   void add(const StepSums& other);
 };
 StepSums sum_step(std::span<const device::TimelineEntry> entries);
+
+// Medians over `steps` of 1 - busy_ms / wall_ms and of 1 - kernel_ms / wall_ms, at least 0.
+void set_shares(const std::vector<StepSums>& steps, BenchRow& row);
 
 uint64_t floor_bytes(device::Part part, const device::Cost& cost);
 double floor_ms(device::Part part, const PartSum& sum, const MachineRates& rates);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "device/copy.h"
+
 namespace tidepool::engine {
 namespace {
 
@@ -53,6 +55,37 @@ TEST(BenchCommon, ABusyStepCountsOverlappingOperationsOnce) {
   EXPECT_EQ(part.bytes, 200u);
   EXPECT_EQ(part.multiply_adds, 20u);
   EXPECT_DOUBLE_EQ(sums.parts[static_cast<size_t>(Part::kInstall)].ms, 2.0);
+}
+
+TEST(BenchCommon, KernelTimeLeavesOutCopiesThatNoKernelRunsBeside) {
+  const auto attention = type_of(Part::kAttention), other = type_of(Part::kOther);
+  const StepSums sums = sum_step(std::vector<device::TimelineEntry>{
+      {&attention, 0, 0, 2'000'000, {}},
+      {&device::copy_rows(), 1, 1'000'000, 3'000'000, {}},
+      {&other, 0, 4'000'000, 5'000'000, {}},
+  });
+  EXPECT_DOUBLE_EQ(sums.busy_ms, 4.0);
+  EXPECT_DOUBLE_EQ(sums.kernel_ms, 3.0);
+}
+
+TEST(BenchCommon, SharesAreMediansOfWhatEachStepLeaves) {
+  std::vector<StepSums> steps(3);
+  steps[0].wall_ms = 10, steps[0].busy_ms = 9, steps[0].kernel_ms = 8;
+  steps[1].wall_ms = 20, steps[1].busy_ms = 16, steps[1].kernel_ms = 15;
+  steps[2].wall_ms = 5, steps[2].busy_ms = 6, steps[2].kernel_ms = 5;  // the clocks of host and workers do not agree
+  BenchRow row;
+  set_shares(steps, row);
+  EXPECT_DOUBLE_EQ(row.overhead_share, 0.1);
+  EXPECT_DOUBLE_EQ(row.outside_share, 0.2);
+}
+
+TEST(BenchCommon, SeededIdsAreThoseOfTheirSeedAndInTheVocabulary) {
+  const auto ids = seeded_ids(100, 1, 1000);
+  EXPECT_EQ(ids.size(), 1000u);
+  EXPECT_GE(*std::min_element(ids.begin(), ids.end()), 0);
+  EXPECT_LT(*std::max_element(ids.begin(), ids.end()), 100);
+  EXPECT_EQ(ids, seeded_ids(100, 1, 1000));
+  EXPECT_NE(ids, seeded_ids(100, 2, 1000));
 }
 
 TEST(BenchCommon, TheStepFloorIsTheSumOfTheModelsParts) {

@@ -29,6 +29,11 @@ device::Cost fill_cost(const FillParams& p) { return {p.bytes, p.bytes, 0, 0}; }
 constexpr device::OpType kFill = device::make_op_type<FillParams, fill_pieces, fill_run, fill_declare, fill_cost>(
     "bench_fill", device::Part::kOther);
 
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
 void put(DType type, float value, std::byte* out) {
   const uint16_t bits = f32_to_bf16(value);
   type == DType::kBF16 ? std::memcpy(out, &bits, sizeof(bits)) : std::memcpy(out, &value, sizeof(value));
@@ -37,29 +42,33 @@ void put(DType type, float value, std::byte* out) {
 EngineOptions engine_options(const BenchContextOptions& o) {
   EngineOptions e = o.engine;
   e.max_num_seqs = o.batch;
-  e.max_model_len = o.num_filled + o.num_steps;
+  e.max_model_len = o.num_filled + o.num_steps * o.rows;
+  e.num_draft_tokens = o.rows - 1;
   e.max_num_batched_tokens = 1;  // no prompt comes
   return e;
 }
 
-// TopkSource of a context: the lists of the step that is being pushed.
-struct ListSource {
-  const TopkLists* lists;
-  int32_t step;
-  const std::vector<cache::LayerPlace>* places;
-};
-
 }  // namespace
 
 BenchContext::BenchContext(const BenchContextOptions& options) : options_(options) {
-  tidepool_check(options.num_filled >= 1 && options.num_steps >= 1 && options.batch >= 1,
-                 "bench: {} positions, {} steps and {} requests must be at least 1", options.num_filled,
-                 options.num_steps, options.batch);
+  tidepool_check(options.num_filled >= 1 && options.num_steps >= 1 && options.batch >= 1 && options.rows >= 1,
+                 "bench: {} positions, {} steps, {} requests and {} rows must be at least 1", options.num_filled,
+                 options.num_steps, options.batch, options.rows);
   impl_ = std::make_unique<EngineImpl>(engine_options(options));
   const cache::CacheOptions& c = impl_->cache().options();
   places_ = cache::layer_places(c.layer_groups, c.num_layers);
   for (int32_t b = 0; b < options.batch; ++b) slots_.push_back(impl_->cache().open(c.max_model_len));
   timeline_.reserve(4096);
+  const auto values =
+      static_cast<size_t>(options.batch) * static_cast<size_t>(options.rows) * static_cast<size_t>(c.topk);
+  lists_.assign(impl_->config().layer_groups().size(), std::vector<int32_t>(values));
+  if (options.lists == nullptr) return;
+  impl_->model().set_topk_source(
+      [](void* context, int32_t layer) -> const int32_t* {
+        const auto* self = static_cast<const BenchContext*>(context);
+        return self->lists_[static_cast<size_t>(self->places_[static_cast<size_t>(layer)].group)].data();
+      },
+      this);
 }
 
 uint64_t BenchContext::memory_bytes() const {
@@ -87,7 +96,7 @@ void BenchContext::fill() {
   for (int32_t slot : slots_) {
     for (int32_t first = 0; first < options_.num_filled; first += block) {
       const int32_t count = std::min(block, options_.num_filled - first);
-      for (int32_t layer = 0; layer < cache.options().num_layers; ++layer) {
+      for (int32_t layer = 0; layer < cache.options().num_main_layers(); ++layer) {
         fill_rows(slot, layer, first, count);
         if (places_[static_cast<size_t>(layer)].is_owner) fill_keys(slot, layer, first, count);
       }
@@ -154,103 +163,108 @@ void BenchContext::write_device(std::byte* destination, const std::vector<std::b
   impl_->executor().synchronize(device::kMainStream);
 }
 
-void BenchContext::run_cache(const std::vector<const int32_t*>& lists) {
+void BenchContext::copy_lists(int32_t first) {
+  const auto topk = static_cast<size_t>(impl_->cache().options().topk);
+  for (size_t g = 0; g < lists_.size(); ++g) {
+    int32_t* out = lists_[g].data();
+    for (int32_t b = 0; b < options_.batch; ++b) {
+      for (int32_t j = 0; j < options_.rows; ++j, out += topk) {
+        const int32_t* in = options_.lists->lists(first + j, static_cast<int32_t>(g)) + static_cast<size_t>(b) * topk;
+        std::copy(in, in + topk, out);
+      }
+    }
+  }
+}
+
+void BenchContext::run_cache() {
   auto& cache = impl_->cache();
-  // The step that comes next; its row is not written, so the lists must leave it out.
+  // The step that comes next; its rows are not written, so the lists must leave them out.
   rows_.decode.clear();
-  for (int32_t slot : slots_) rows_.decode.push_back({slot, options_.num_filled + 1});
+  for (int32_t slot : slots_) rows_.decode.push_back({slot, options_.num_filled + options_.rows});
   cache.begin_step(rows_);
-  for (int32_t layer = 0; layer < cache.options().num_layers; ++layer) {
+  for (int32_t layer = 0; layer < cache.options().num_main_layers(); ++layer) {
     const auto& place = places_[static_cast<size_t>(layer)];
-    if (place.is_owner) cache.select(place.group, lists[static_cast<size_t>(place.group)]);
+    if (place.is_owner) cache.select(place.group, lists_[static_cast<size_t>(place.group)].data());
     cache.serve(layer);
     cache.install(layer);
   }
   cache.end_pass();
   impl_->executor().synchronize_all();
-  cache.settle();  // sees the spills; the row of the step that did not happen is taken back
+  cache.settle();  // sees the spills; the rows of the step that did not happen are taken back
   for (int32_t slot : slots_) cache.assume_filled(slot, options_.num_filled);
 }
 
 void BenchContext::warm_pool() {
   if (!is_select()) return;
   const auto& c = impl_->cache().options();
-  const size_t num_groups = c.layer_groups.size();
-  std::vector<const int32_t*> lists(num_groups);
   if (c.pool_size < options_.num_filled) {
     if (options_.lists == nullptr) return;
-    for (int32_t step = -options_.lists->num_warm(); step < 0; ++step) {
-      for (size_t g = 0; g < num_groups; ++g) lists[g] = options_.lists->lists(step, static_cast<int32_t>(g));
-      run_cache(lists);
+    for (int32_t step = -options_.lists->num_warm() / options_.rows; step < 0; ++step) {
+      copy_lists(step * options_.rows);
+      run_cache();
     }
     return;
   }
-  std::vector<int32_t> sweep(static_cast<size_t>(options_.batch) * static_cast<size_t>(c.topk));
-  std::fill(lists.begin(), lists.end(), sweep.data());
   for (int32_t first = 0; first < options_.num_filled; first += c.topk) {
-    for (size_t i = 0; i < sweep.size(); ++i) {
-      const int32_t position = first + static_cast<int32_t>(i) % c.topk;
-      sweep[i] = position < options_.num_filled ? position : -1;
+    for (auto& list : lists_) {
+      for (size_t i = 0; i < list.size(); ++i) {
+        const int32_t position = first + static_cast<int32_t>(i) % c.topk;
+        list[i] = position < options_.num_filled ? position : -1;
+      }
     }
-    run_cache(lists);
+    run_cache();
   }
 }
 
 void BenchContext::begin_step() {
   tidepool_check(next_step_ < options_.num_steps, "bench: step {} of {}", next_step_, options_.num_steps);
-  const int32_t position = options_.num_filled + next_step_;
+  const int32_t first = next_position();
   rows_.decode.clear();
   tokens_.token_ids.clear();
   tokens_.positions.clear();
   tokens_.logit_rows.clear();
   for (int32_t b = 0; b < options_.batch; ++b) {
-    rows_.decode.push_back({slots_[static_cast<size_t>(b)], position + 1});
-    const uint64_t id =
-        (options_.engine.seed + static_cast<uint64_t>(position) * 7919 + static_cast<uint64_t>(b) * 31) %
-        static_cast<uint64_t>(impl_->config().vocab_size);
-    tokens_.token_ids.push_back(static_cast<int32_t>(id));
-    tokens_.positions.push_back(position);
-    tokens_.logit_rows.push_back(b);
+    rows_.decode.push_back({slots_[static_cast<size_t>(b)], first + options_.rows});
+    for (int32_t position = first; position < first + options_.rows; ++position) {
+      const uint64_t id =
+          (options_.engine.seed + static_cast<uint64_t>(position) * 7919 + static_cast<uint64_t>(b) * 31) %
+          static_cast<uint64_t>(impl_->config().vocab_size);
+      tokens_.logit_rows.push_back(static_cast<int32_t>(tokens_.token_ids.size()));
+      tokens_.token_ids.push_back(static_cast<int32_t>(id));
+      tokens_.positions.push_back(position);
+    }
   }
+  if (options_.lists != nullptr) copy_lists(next_step_ * options_.rows);
 }
 
 double BenchContext::step() {
   begin_step();
-  auto& model = impl_->model();
+  const auto begin = Clock::now();
+  impl_->run_bench_step(rows_, tokens_);
+  const double ms = ms_since(begin);
+  ++next_step_;
   auto& cache = impl_->cache();
-  ListSource source{options_.lists, next_step_++, &places_};
-  if (options_.lists != nullptr) {
-    model.set_topk_source(
-        [](void* context, int32_t layer) {
-          const auto* s = static_cast<const ListSource*>(context);
-          return s->lists->lists(s->step, (*s->places)[static_cast<size_t>(layer)].group);
-        },
-        &source);
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  cache.begin_step(rows_);
-  model.begin_step(rows_, tokens_);
-  model.push_step(cache, nullptr);
-  cache.end_pass();
-  impl_->executor().synchronize(device::kMainStream);
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  model.set_topk_source(nullptr, nullptr);
   for (int32_t slot : slots_) {
+    if (options_.rows > 1) cache.assume_mtp_filled(slot, next_position());
     tidepool_check(cache.status(slot) == ops::RequestStatus::kOk, "bench: a request failed with status {}",
                    static_cast<int32_t>(cache.status(slot)));
   }
   return ms;
 }
 
-StepSums BenchContext::timed_step() {
+StepSums BenchContext::timed_step(bool with_costs) {
   auto& executor = impl_->executor();
   executor.synchronize_all();
   timeline_.clear();
-  executor.set_timeline(&timeline_);
-  step();
+  executor.set_timeline(&timeline_, with_costs);
+  double wall_ms = step();
+  const auto synchronized = Clock::now();
   executor.synchronize_all();
+  wall_ms += ms_since(synchronized);
   executor.set_timeline(nullptr);
-  return sum_step(timeline_);
+  StepSums sums = sum_step(timeline_);
+  sums.wall_ms = wall_ms;
+  return sums;
 }
 
 void BenchContext::captured_step(device::OpList& list) {

@@ -131,6 +131,7 @@ BenchResult bench_ops(const DecodeBenchOptions& options) {
     tidepool_check(num_tokens > kSteps, "--contexts has {} tokens, bench ops needs more than {}", num_tokens, kSteps);
     engine::BenchContextOptions context;
     context.engine = o.engine;
+    context.engine.exec = ExecMode::kEager;  // every step pushes its operations
     context.batch = o.batch;
     context.num_filled = num_tokens - kSteps;
     context.num_steps = kSteps;

@@ -12,12 +12,7 @@ namespace {
 
 RequestOptions seeded_request(const model::Config& config, uint64_t seed, int32_t num_tokens) {
   RequestOptions request;
-  const auto vocab = static_cast<uint64_t>(config.vocab_size);
-  uint64_t state = seed;
-  for (int32_t i = 0; i < num_tokens; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's generator of MMIX
-    request.prompt.push_back(static_cast<int32_t>((state >> 33) % vocab));
-  }
+  request.prompt = engine::seeded_ids(config.vocab_size, seed, num_tokens);
   request.max_tokens = 1;
   return request;
 }

@@ -10,6 +10,11 @@ const char* finish_reason_name(FinishReason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
+const char* exec_mode_name(ExecMode mode) {
+  constexpr const char* kNames[] = {"eager", "capture", "compile"};
+  return kNames[static_cast<int>(mode)];
+}
+
 Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<EngineImpl>(options)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;

@@ -74,6 +74,7 @@ void EngineImpl::begin_mtp_rows() {
 
 void EngineImpl::choose_drafts(size_t draft, StepResult& result) {
   executor_->synchronize(device::kMainStream);
+  if (observer_) observer_(draft == 0 ? Pass::kMtpRows : Pass::kMtpDraft, true);
   draft_ids_.clear();
   for (size_t i = 0; i < mtp_requests_.size(); ++i) {
     auto& r = *mtp_requests_[i];
@@ -88,6 +89,7 @@ void EngineImpl::run_drafts(StepResult& result) {
   if (mtp_requests_.empty()) return;
   const auto num_requests = static_cast<int32_t>(mtp_requests_.size());
   model::Taps* taps = options_.record_hidden ? &taps_ : nullptr;
+  if (observer_) observer_(Pass::kMtpRows, false);
   cache_->begin_mtp_rows(mtp_rows_);
   model_->begin_mtp_rows(mtp_rows_, mtp_tokens_);
   run_pass(Pass::kMtpRows, num_requests, 0, [&] { model_->push_mtp_rows(*cache_, taps); });
@@ -95,6 +97,7 @@ void EngineImpl::run_drafts(StepResult& result) {
   if (options_.record_hidden) record_drafts(result);
   for (int32_t draft = 1; draft < options_.num_draft_tokens; ++draft) {
     const bool is_last = draft + 1 == options_.num_draft_tokens;
+    if (observer_) observer_(Pass::kMtpDraft, false);
     cache_->begin_mtp_draft(mtp_rows_, draft, !model_->keeps_draft_lists());
     model_->begin_mtp_draft(mtp_rows_, draft_ids_, draft);
     run_pass(Pass::kMtpDraft, num_requests, is_last ? 1 : 0, [&] { model_->push_mtp_draft(*cache_, is_last); });

@@ -200,70 +200,6 @@ void EngineImpl::make_model() {
   }
 }
 
-void EngineImpl::check_request(const RequestOptions& r) const {
-  tidepool_check(!r.prompt.empty(), "the prompt is empty");
-  tidepool_check(r.max_tokens > 0, "--max-tokens is {}, must be at least 1", r.max_tokens);
-  const auto total = static_cast<int64_t>(r.prompt.size()) + r.max_tokens;
-  tidepool_check(total <= options_.max_model_len,
-                 "the prompt of {} tokens and {} new ones are {} tokens, --max-model-len is {}", r.prompt.size(),
-                 r.max_tokens, total, options_.max_model_len);
-  for (const auto* list : {&r.prompt, &r.forced}) {
-    for (size_t i = 0; i < list->size(); ++i) {
-      tidepool_check((*list)[i] >= 0 && (*list)[i] < config_.vocab_size,
-                     "token id {} at place {} is outside the vocabulary of {}", (*list)[i], i, config_.vocab_size);
-    }
-  }
-  tidepool_check(r.temperature >= 0 && r.temperature <= 1e6, "--temperature is {}, must be 0 to 1000000",
-                 r.temperature);
-  tidepool_check(r.top_p > 0 && r.top_p <= 1, "--top-p is {}, must be above 0 and at most 1", r.top_p);
-  tidepool_check(r.top_k >= 0, "--top-k is {}, must be 0 (all) or more", r.top_k);
-}
-
-Verdict EngineImpl::submit(const RequestOptions& options) {
-  check_request(options);
-  const auto total = static_cast<int64_t>(options.prompt.size()) + options.max_tokens;
-  const cache::Fit fit = cache_->fit(total + num_draft_rows());
-  if (fit.answer == cache::Fit::Answer::kNever) return {false, -1, fit.short_budget};
-  auto request = std::make_unique<engine::Request>();
-  request->id = next_id_++;
-  request->options = options;
-  request->tokens.reserve(static_cast<size_t>(total));
-  request->tokens = options.prompt;
-  request->drafts.reserve(num_drafts());
-  if (options.temperature > 0) request->draft_p.resize(num_drafts() * static_cast<size_t>(config_.vocab_size));
-  const RequestId id = request->id;
-  waiting_.push_back(std::move(request));
-  return {true, id, fit.answer == cache::Fit::Answer::kLater ? "queued: " + fit.short_budget : ""};
-}
-
-void EngineImpl::cancel(RequestId id) {
-  for (auto& r : waiting_) r->cancelled |= r->id == id;
-  for (auto& r : running_) r->cancelled |= r->id == id;
-}
-
-void EngineImpl::end_cancelled(StepResult& result) {
-  std::erase_if(waiting_, [&](auto& r) {
-    if (r->cancelled) result.outputs.push_back({r->id, -1, FinishReason::kCancelled, "", {}});
-    return r->cancelled;
-  });
-  for (auto& r : running_) {
-    if (r->cancelled) end_request(*r, {r->id, -1, FinishReason::kCancelled, "", {}}, result);
-  }
-  std::erase_if(running_, [](auto& r) { return r->cache_slot < 0; });
-}
-
-// In order of arrival: a later request never overtakes one that waits for room.
-void EngineImpl::admit() {
-  while (!waiting_.empty()) {
-    auto& front = *waiting_.front();
-    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) cache_->settle();
-    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) return;
-    front.cache_slot = cache_->open(front.most_tokens() + num_draft_rows());
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
-}
-
 void EngineImpl::schedule(StepResult& result) {
   rows_.decode.clear();
   rows_.chunk = {};
@@ -327,7 +263,8 @@ void EngineImpl::run_pass(cache::Pass pass, int32_t num_requests, int32_t varian
   if (uses_lists) executor_->end_capture();
 }
 
-void EngineImpl::run_main(StepResult& result) {
+void EngineImpl::run_main() {
+  if (observer_) observer_(cache::Pass::kMain, false);
   cache_->begin_step(rows_);
   model_->begin_step(rows_, tokens_);
   const bool decodes_only = rows_.chunk.count == 0;
@@ -337,7 +274,7 @@ void EngineImpl::run_main(StepResult& result) {
   } else {
     const bool captures = decodes_only && capture_ != nullptr;
     if (captures) executor_->begin_capture(*std::exchange(capture_, nullptr));
-    run_pass(cache::Pass::kMain, result.decode_tokens, 0,
+    run_pass(cache::Pass::kMain, static_cast<int32_t>(rows_.decode.size()), 0,
              [&] { model_->push_step(*cache_, options_.record_hidden ? &taps_ : nullptr); });
     if (captures) executor_->end_capture();
   }
@@ -345,6 +282,13 @@ void EngineImpl::run_main(StepResult& result) {
     run_pass(cache::Pass::kMtpPrompt, 0, 0, [&] { model_->push_mtp_prompt(*cache_); });
   }
   executor_->synchronize(device::kMainStream);
+  if (observer_) observer_(cache::Pass::kMain, true);
+}
+
+void EngineImpl::run_bench_step(const cache::StepRows& rows, const model::StepTokens& tokens) {
+  rows_ = rows;
+  tokens_ = tokens;
+  run_main();
 }
 
 void EngineImpl::step(StepResult& result) {
@@ -357,7 +301,7 @@ void EngineImpl::step(StepResult& result) {
   if (running_.empty()) return;
   result.outputs.reserve(running_.size() * (1 + num_drafts()));  // once, not when the first draft is accepted
   schedule(result);
-  run_main(result);
+  run_main();
   if (options_.record_hidden) record_rows(result);
   collect(result);
   if (num_drafts() > 0) run_drafts(result);

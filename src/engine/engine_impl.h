@@ -47,6 +47,14 @@ class EngineImpl {
   // pushing their operations; null ends it. Not owned.
   void replay_decode_steps(const device::OpList* list) { replay_ = list; }
 
+  // For benchmarks. One main pass on these rows, launched and waited for as step() does it; nothing else happens, and
+  // the cache slots are the caller's.
+  void run_bench_step(const cache::StepRows& rows, const model::StepTokens& tokens);
+  // Called with the main stream idle: before the inputs of a pass are written, and once it has run. What the MTP layer
+  // does for a prompt counts as kMain.
+  using PassObserver = std::function<void(cache::Pass pass, bool has_run)>;
+  void set_pass_observer(PassObserver observer) { observer_ = std::move(observer); }
+
   const ModelInfo& info() const { return info_; }
   const model::Config& config() const { return config_; }
   model::DsaModel& model() { return *model_; }
@@ -57,17 +65,17 @@ class EngineImpl {
   const std::vector<device::TimelineEntry>& timeline() const { return timeline_; }
 
  private:
-  friend class DecodeBench;
   void make_cache(const EngineHooks& hooks);
   model::ModelLimits model_limits() const;
   void check_drafts() const;
   void check_memory(uint64_t weight_bytes) const;
   void make_model();
+  // engine_requests.cc
   void check_request(const RequestOptions& request) const;
   void admit();
   void end_cancelled(StepResult& result);
   void schedule(StepResult& result);
-  void run_main(StepResult& result);
+  void run_main();
   // Pushes a pass, or replays what an earlier one with the same number of requests pushed. `variant` tells lists of one
   // kind of pass apart.
   void run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push);
@@ -122,6 +130,7 @@ class EngineImpl {
   model::MtpTokens mtp_tokens_;
   std::vector<int32_t> draft_ids_;
   std::map<std::array<int32_t, 3>, device::OpList> lists_;  // (pass, requests, variant)
+  PassObserver observer_;
   device::OpList* capture_ = nullptr;
   const device::OpList* replay_ = nullptr;
   std::vector<int32_t> sample_ids_;

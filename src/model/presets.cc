@@ -113,8 +113,6 @@ Config tiny() {
 
 Config peer_8l(int32_t num_heads) {
   Config c = eight_layers();
-  c.num_mtp_layers = 0;
-  c.index_share_for_mtp_iteration = false;
   c.vocab_size = 1024;
   c.hidden_size = 512;
   c.intermediate_size = 1024;
@@ -122,6 +120,13 @@ Config peer_8l(int32_t num_heads) {
   c.first_dense_layers = 1;
   c.num_heads = num_heads;
   c.q_lora_rank = 256;
+  return c;
+}
+
+Config peer_8l_64h() {
+  Config c = peer_8l(64);
+  c.num_mtp_layers = 0;
+  c.index_share_for_mtp_iteration = false;
   return c;
 }
 
@@ -134,7 +139,7 @@ std::vector<std::string> preset_names() {
 Config preset_config(const std::string& name) {
   if (name == "tiny") return tiny();
   if (name == "peer-8l") return peer_8l(8);
-  if (name == "peer-8l-64h") return peer_8l(64);
+  if (name == "peer-8l-64h") return peer_8l_64h();
   if (name == "glm-5.2") return glm_5_2();
   if (name == "glm-5") return glm_5();
   if (name == "deepseek-v3.2") return deepseek_v3_2();
