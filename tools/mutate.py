@@ -29,7 +29,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COPIED = ["CMakeLists.txt", "cli", "cmake", "fuzz", "include", "src", "tests", "tools"]
 NOT_COPIED = shutil.ignore_patterns("golden", "__pycache__")
 # Cheap programs first. The command line's tests need the program and know nothing of the cache.
-PROGRAMS = ["policy_test", "cache_test", "ops_test", "device_test", "engine_test", "golden_test", "step_test", "nn_test"]
+PROGRAMS = ["policy_test", "cache_test", "ops_test", "device_test", "engine_test", "golden_test", "step_test",
+            "nn_test"]
 # Of the golden cases those of drafts alone: what is drafted changes no text, so that nothing else looks at it.
 FILTER = {"step_test": ["Cli*"],
           "golden_test": ["GoldenModel*", "GoldenOffload*", "GoldenGather*", "GoldenTokenizers*"]}
