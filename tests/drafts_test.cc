@@ -1,10 +1,12 @@
 // What the engine samples with drafts is distributed as what it samples without.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "chi_square.h"
 #include "engine/engine_impl.h"
+#include "model/testing_checkpoint.h"
 #include "nn/sample.h"
 #include "tiny_models.h"
 
@@ -128,6 +130,65 @@ TEST(Drafts, sampled_texts_are_distributed_as_without_drafts) {
       const bool possible = i <= static_cast<size_t>(num_drafts) && i + 1 <= kSampled;
       EXPECT_EQ(accepted[i] > kTexts / 20, possible) << num_drafts << " drafts, " << i << " accepted";
     }
+  }
+}
+
+// The outputs of one request, step by step.
+std::vector<std::vector<Output>> steps_of(const EngineOptions& options, bool ignore_eos) {
+  EngineImpl engine(options);
+  RequestOptions request = request_of({}, 60);
+  request.ignore_eos = ignore_eos;
+  engine.submit(request);
+  std::vector<std::vector<Output>> steps;
+  while (engine.has_work()) {
+    StepResult result;
+    engine.step(result);
+    steps.push_back(result.outputs);
+  }
+  return steps;
+}
+
+Text text_of(const std::vector<std::vector<Output>>& steps) {
+  Text text;
+  for (const auto& outputs : steps) {
+    for (const auto& out : outputs) text.push_back(out.token);
+  }
+  return text;
+}
+
+// How long the text is up to an accepted draft that has accepted ones behind it and no like before it; 0: none.
+size_t end_among_accepted_drafts(const std::vector<std::vector<Output>>& steps) {
+  Text text;
+  for (const auto& outputs : steps) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool is_new = std::find(text.begin(), text.end(), outputs[i].token) == text.end();
+      text.push_back(outputs[i].token);
+      if (i > 0 && i + 2 < outputs.size() && is_new) return text.size();
+    }
+  }
+  return 0;
+}
+
+TEST(Drafts, a_text_ends_at_a_token_that_ends_texts_also_among_accepted_drafts) {
+  EngineOptions options = options_of(3);
+  options.max_model_len = 80;
+  options.pool_size = 16;
+  const auto endless = steps_of(options, true);
+  Text expected = text_of(endless);
+  const size_t len = end_among_accepted_drafts(endless);
+  ASSERT_GT(len, 0u);
+  expected.resize(len);
+
+  model::testing::TemporaryDirectory directory;
+  model::Config config = model::Config::read_directory(options.model);
+  config.eos_ids = {expected.back()};
+  model::testing::write_checkpoint(directory.path(), config, model::testing::read_tensors(options.model));
+  options.model = directory.path();
+  for (OffloadRoute route : {OffloadRoute::kOff, OffloadRoute::kSelect, OffloadRoute::kGather}) {
+    options.route = route;
+    const auto steps = steps_of(options, false);
+    EXPECT_EQ(text_of(steps), expected);
+    EXPECT_EQ(steps.back().back().finish, FinishReason::kStop);
   }
 }
 
