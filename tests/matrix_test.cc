@@ -51,6 +51,7 @@ struct Text {
 struct Outcome {
   std::vector<Text> texts;  // by request
   int64_t drafted = 0, accepted = 0;
+  int64_t fetched = 0;  // rows from the host store
 };
 
 bool same_bits(const Text& a, const Text& b) {
@@ -94,6 +95,7 @@ Outcome run(const std::string& model, const Setting& setting) {
       text.logits.push_back(std::move(out.logits));
     }
   }
+  result.fetched = engine.stats().total.fetched_rows;
   return result;
 }
 
@@ -121,6 +123,7 @@ void expect_as_reference(const std::string& model, const Setting& setting, const
         << "request " << i << ": " << setting.text();
   }
   EXPECT_EQ(actual.accepted, drafted.accepted) << setting.text();
+  EXPECT_EQ(actual.fetched > 0, setting.route != OffloadRoute::kOff) << setting.text();
 }
 
 class Matrix : public ::testing::TestWithParam<std::tuple<OffloadRoute, int32_t>> {

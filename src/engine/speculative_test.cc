@@ -8,12 +8,15 @@
 #include <limits>
 #include <set>
 
+#include "chi_square.h"
 #include "tidepool/error.h"
 
 namespace tidepool::engine {
 namespace {
 
 using Distribution = std::vector<double>;
+
+using test::misfit;
 
 constexpr int kDraws = 40000;
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -24,29 +27,6 @@ Distribution distribution_of(const std::vector<float>& logits, const nn::Samplin
   Distribution out(logits.size(), -1.0);
   EXPECT_TRUE(distribution(logits, params, ids, scratch, out));
   return out;
-}
-
-// Above what a right sampler exceeds once in a hundred thousand times (Wilson and Hilferty's approximation).
-double chi_square_limit(size_t degrees) {
-  const double d = static_cast<double>(degrees), third = 2 / (9 * d);
-  return d * std::pow(1 - third + 4.265 * std::sqrt(third), 3);
-}
-
-// How far counts are from what `expected` makes likely, over the limit: above 1 they come from something else.
-// Infinite when something impossible was drawn.
-double misfit(const std::vector<int64_t>& counts, const Distribution& expected) {
-  int64_t total = 0;
-  for (int64_t count : counts) total += count;
-  double chi_square = 0;
-  size_t possible = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (expected[i] == 0 && counts[i] > 0) return INFINITY;
-    if (expected[i] == 0) continue;
-    const double mean = expected[i] * static_cast<double>(total), off = static_cast<double>(counts[i]) - mean;
-    chi_square += off * off / mean;
-    ++possible;
-  }
-  return possible < 2 ? 0 : chi_square / chi_square_limit(possible - 1);
 }
 
 // The token of one position: a draft drawn from q and judged against p. Faults replace the rule.
