@@ -38,7 +38,8 @@ void declare(base::FlagSet& flags, Options& o, const std::string& what) {
     flags.integer("--max-tokens", &o.max_tokens).unit("tokens").range(24, 1 << 20).help("new ones");
   }
   if (what == "decode") {
-    flags.text("--modes", &o.modes, "M,...").help("eager, capture, compile: how steps are launched, side by side");
+    flags.text("--modes", &o.modes, "NAME")
+        .help("eager, capture, compile, or some of them separated by commas: how steps are launched");
     flags.integer("--rows", &o.rows)
         .unit("rows")
         .range(1, 1 + kMaxDraftTokens)
