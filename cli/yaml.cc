@@ -99,7 +99,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void open(YamlNode node) {
     if (wants_key()) {
-      refuse(file_, node.place, fmt::format("{} is a key here; a key must be a text", kind_name(node.kind)));
+      refuse(file_, node.place,
+             fmt::format("{} is a key here, or is not closed; a key must be a text", kind_name(node.kind)));
     }
     if (open_.size() >= kMaxYamlDepth) {
       refuse(file_, node.place, fmt::format("nested deeper than the {} levels that are read", kMaxYamlDepth));
@@ -168,7 +169,8 @@ YamlNode parse_yaml(std::string_view text, const std::string& file) {
   check_bytes(text, file);
   TreeBuilder builder(file);
   try {
-    std::istringstream stream{std::string(text)};
+    // yaml-cpp takes the end of the file for the end of a quoted text, but not the end of the document.
+    std::istringstream stream{std::string(text) + "\n...\n"};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }

@@ -73,24 +73,21 @@ TEST(CliRefusals, ValuesOutOfRangeNameOptionValueAndLimit) {
   expect_refused(generate({"--pool-size", "1000"}), 2, {"--pool-size 1000", "--num-ways 16", "512", "1024"});
   expect_refused(generate({"--dtype", "float16"}), 2, {"--dtype float16", "float32, bfloat16, auto"});
   expect_refused(generate({"--host-kv-dtype", "int4"}), 2, {"--host-kv-dtype int4", "bf16, fp32, int8, fp8"});
+  expect_refused(generate({"--num-draft-tokens", "4"}), 2, {"--num-draft-tokens 4", "0 to 3"});
+  expect_refused(generate({"--exec", "graph"}), 2, {"--exec graph", "eager, capture, compile"});
   expect_refused(generate({"--compare-offload"}), 2, {"--compare-offload", "--offload"});
   expect_refused(generate({"--prompt", "a", "--prompt-file", "/dev/null"}), 2, {"exclude each other"});
 }
 
 TEST(CliRefusals, WhatComesLaterIsRefusedByName) {
   const std::string later = "not available yet";
-  for (const Arguments& more : {Arguments{"--offload", "gather"},
-                                {"--offload", "direct"},
-                                {"--num-draft-tokens", "1"},
-                                {"--exec", "capture"},
-                                {"--exec", "compile"},
+  for (const Arguments& more : {Arguments{"--offload", "direct"},
                                 {"--policy", "lru"},
                                 {"--policy", "clock"},
                                 {"--policy", "fifo-skip"},
                                 {"--device", "cuda"},
                                 {"--device", "ascend"},
                                 {"--record-topk", "x"},
-                                {"--config", "x"},
                                 {"--chat"}}) {
     expect_refused(generate(more), 2, {more[0], later});
   }
@@ -104,7 +101,10 @@ TEST(CliRefusals, MissingFilesAreNamedBeforeAnyWork) {
   expect_refused(generate({"--prompt-file", "/nowhere/prompt"}), 2, {"--prompt-file /nowhere/prompt", "No such file"});
   expect_refused(generate({"--prompt-ids", "/nowhere/ids.json"}), 2, {"--prompt-ids /nowhere/ids.json"});
   expect_refused(generate({"--timeline", "/nowhere/t.json"}), 2, {"--timeline", "/nowhere"});
+  expect_refused(generate({"--config", "/nowhere/f.yaml"}), 2, {"--config /nowhere/f.yaml", "No such file"});
+  expect_refused(generate({"--config", "/usr"}), 2, {"--config /usr", "a directory"});
   expect_refused({"info"}, 2, {"--model DIR is required"});
+  expect_refused({"generate"}, 2, {"--model DIR is required"});
   expect_refused({"info", "--model", "/usr"}, 1, {"/usr", "config.json"});
 }
 

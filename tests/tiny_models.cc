@@ -54,7 +54,7 @@ void scale(Tensor& tensor, float factor) {
 
 // The embedding passes as it is, the hidden state a little.
 void let_embedding_pass(Tensor& eh_proj) {
-  constexpr float kHiddenShare = 0.25f;
+  constexpr float kHiddenShare = 0.2f;
   const auto width = static_cast<size_t>(eh_proj.info.shape[0]);
   for (size_t row = 0; row < width; ++row) {
     for (size_t i = 0; i < 2 * width; ++i) {
@@ -68,7 +68,7 @@ void let_embedding_pass(Tensor& eh_proj) {
 class Accepting : public TemporaryModel {
  public:
   explicit Accepting(bool shares_index) : TemporaryModel(shares_index ? "accepting" : "accepting-unshared") {
-    constexpr float kLayerShare = 0.5f;
+    constexpr float kLayerShare = 0.1f;
     model::Config config = model::preset_config("tiny");
     config.vocab_size = 64;
     config.index_share_for_mtp_iteration = shares_index;

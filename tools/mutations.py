@@ -25,6 +25,7 @@ RESET_REF, RESET = "src/ops/ref/reset.cc", "src/ops/cpu/reset.cc"
 CLASSIFY, BATCH, STAGE = "src/ops/ref/classify.h", "src/ops/batch.h", "src/ops/cpu/stage.cc"
 ACCESSES, FIFO = "src/ops/accesses.cc", "src/policy/fifo.h"
 CACHE, STEP = "src/cache/kv_cache.cc", "src/cache/kv_cache_step.cc"
+INPUTS, TRACK = "src/cache/kv_cache_inputs.cc", "src/cache/spill_track.cc"
 STORE, GEOMETRY, BLOCKS = "src/cache/host_store.cc", "src/cache/geometry.cc", "src/cache/block_pool.h"
 EXECUTOR, SCHEDULER, EVENT = "src/device/executor.cc", "src/device/scheduler.cc", "include/tidepool/event.h"
 CHECKER, PROTECTION, MEMORY = "src/device/order_checker.cc", "src/device/protection.cc", "src/device/memory.cc"
@@ -97,13 +98,17 @@ plant("serve", "missing_block_without_status", "a position whose block is gone p
 plant("gather", "reuse_bound_one_too_high", "the first row of a step may stay from the step before",
       (GATHER_REF, "list.source[i] == kDropped || list.ids[i] > list.newest_final",
        "list.source[i] == kDropped || list.ids[i] > list.newest_final + 1"),
-      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped || ids_[i] > newest_final_ + 1"))
+      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_",
+       "source_[i] == kDropped || ids_[i] > newest_final_ + 1"),
+      (GATHER, "++hits_;", "hits_ += ids_[i] <= newest_final_;"))
 plant("gather", "window_rows_reused", "a row that is written again stays as it was",
       (GATHER_REF, "list.source[i] == kDropped || list.ids[i] > list.newest_final", "list.source[i] == kDropped"),
-      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped"))
+      (GATHER, "source_[i] == kDropped || ids_[i] > newest_final_", "source_[i] == kDropped"),
+      (GATHER, "++hits_;", "hits_ += ids_[i] <= newest_final_;"))
 plant("gather", "places_behind_the_list_not_cleared", "the status row still names what lies behind a shorter list",
       (GATHER_REF, "for (int32_t place = list.num_ids; place < p.topk; ++place) list.places[place] = -1;", ""),
-      (GATHER, "std::fill(places_ + num_ids_, places_ + p_.topk, -1);", ""))
+      (GATHER, "std::fill(places_ + num_ids_, places_ + p_.topk, -1);", ""),
+      (GATHER, "std::clamp(places_[p_.topk], 0, p_.topk)", "p_.topk"))
 plant("gather", "row_behind_the_list_stays", "the first place behind a shorter list counts as part of it",
       (GATHER_REF, "place < 0 || place >= list.num_ids", "place < 0 || place > list.num_ids"),
       (GATHER, "place < 0 || place >= num_ids_", "place < 0 || place > num_ids_"))
@@ -130,7 +135,7 @@ plant("gather", "zeros_are_a_hit_later", "a row that could not be had is written
 plant("gather", "queries_share_a_selection", "all queries of a cache slot use the selection of the first",
       (GATHER_REF, "slot * p.status_queries + q", "slot * p.status_queries"),
       (GATHER, "slot * p.status_queries + q", "slot * p.status_queries"))
-plant("gather", "selections_packed_by_the_step", "a step with fewer queries than there is room for uses others' selections",
+plant("gather", "selections_packed_by_the_step", "fewer queries than there is room for use others' selections",
       (GATHER_REF, "slot * p.status_queries + q", "slot * p.batch.q_len + q"),
       (GATHER, "slot * p.status_queries + q", "slot * p.batch.q_len + q"))
 plant("gather", "table_finds_any_place", "a place of the same hash counts as the one of the position",
@@ -148,14 +153,13 @@ plant("window", "overwritten_row_still_read", "the ring is taken to hold one row
       (SERVE_REF, "position <= seq_len - 1 - p.window_rows", "position < seq_len - 1 - p.window_rows"),
       (SERVE, "seq_len_ - p.window_rows, 0", "seq_len_ - p.window_rows - 1, 0"))
 plant("window", "new_row_at_a_wrong_modulus", "the step writes its row where nobody looks for it",
-      (STEP, "p % options_.window_rows});", "p % (options_.window_rows + 1)});"))
+      (INPUTS, "position % options_.window_rows};", "position % (options_.window_rows + 1)};"))
 plant("window", "ring_shared_by_all_requests", "the step writes its row into the ring of cache slot 0",
-      (STEP, "{Place::kWindow, row.cache_slot * options_.window_rows + p %", "{Place::kWindow, p %"))
+      (INPUTS, "{Place::kWindow, cache_slot * options_.window_rows + position %", "{Place::kWindow, position %"))
 plant("window", "ring_overwritten_before_the_spill", "nothing bounds how far spills lag behind the ring",
       (CACHE, "o.spill_turns = std::min(o.spill_turns, std::max(1, o.window_rows - 1));", ""),
  
-           (STEP, "must_wait |= spilled_len_[static_cast<size_t>(row.cache_slot)] <="
-             " row.seq_len - 1 - options_.window_rows;",
+           (INPUTS, "must_wait |= main_track_.spilled_len(row.cache_slot) <= newest - options_.window_rows;",
        "(void)row;"))
 
 # --- install ---
@@ -202,17 +206,18 @@ plant("spill", "lists_of_batch_rows_overlap", "every batch row writes its copies
 plant("spill", "turn_not_advanced", "every step spills what the first one listed",
       (SPILL, "++*p.turn;", "(void)p;"))
 plant("spill", "lists_of_a_step_reused_too_early", "the host writes every step's lists to the same turn",
-      (STEP, "next_turn_++ %", "next_turn_ %"))
+      (TRACK, "next_turn_++ %", "next_turn_ %"))
 plant("spill", "lists_overwritten_when_all_turns_are_taken", "the host does not wait for a free turn",
-      (STEP, "bool must_wait = num_spills_ == spills_.size();", "bool must_wait = false;"))
+      (INPUTS, "bool must_wait = main_track_.is_full() || mtp_track_.is_full();", "bool must_wait = false;"))
 plant("spill", "spilled_len_raised_one_step_early", "a row counts as durable before its spill is seen complete",
-      (STEP, "spills_[first_spill_].number <= marks_seen_;", "spills_[first_spill_].number <= marks_seen_ + 1;"))
+      (TRACK, "passes_[first_pass_].number <= marks_seen_;", "passes_[first_pass_].number <= marks_seen_ + 1;"))
 plant("spill", "mark_before_the_decode_spills", "the step's mark does not wait for the spills of decode rows",
-      (STEP, "    for (auto& layer : layers_) executor_.wait(kSpillStream, layer.spilled);\n", ""))
+      (STEP, "    for (size_t i = first; i < end; ++i) executor_.wait(kSpillStream, layers_[i].spilled);\n",
+       "(void)first, (void)end;"))
 plant("spill", "mark_before_the_chunk_spills", "the step's mark does not wait for the spills of the chunk",
       (STEP, "    for (auto& event : chunk_spilled_) executor_.wait(kSpillStream, event);\n", ""))
 plant("spill", "replayed_step_has_no_mark", "the host miscounts the marks of replayed steps",
-      ("src/cache/kv_cache.h", "void end_replayed_step() { ++marks_pushed_; }", "void end_replayed_step() {}"))
+      ("src/cache/spill_track.h", "void end_replayed() { ++marks_pushed_; }", "void end_replayed() {}"))
 
 # --- events ---
 plant("events", "install_does_not_wait_for_serve", "install reads a selection that is still being filled",
@@ -233,20 +238,20 @@ plant("events", "commit_before_the_followers_install", "the owner's install, pus
 plant("events", "selection_reused_under_an_install", "serve overwrites rows that an install still reads",
       (STEP, "  executor_.wait(kMainStream, layers_[static_cast<size_t>(last_user)].installed);\n", ""))
 plant("events", "attention_does_not_wait_for_the_fetch", "rows are read before the store has delivered them",
-      (STEP, "  executor_.wait(kMainStream, layer.serve_done);\n", ""))
+      (STEP, "  executor_.wait(kMainStream, layer.serve_done);\n  executor_.record(", "  executor_.record("))
 plant("events", "tile_does_not_wait_for_its_fetch", "a prompt tile is computed before its rows are there",
       (STEP, "  executor_.wait(kMainStream, stage_done_);\n", ""))
 plant("events", "spill_does_not_wait_for_the_write", "a row is spilled before it is written",
       (STEP, "  executor_.wait(kSpillStream, layer.written);\n", ""))
 plant("events", "staging_overwritten_under_a_spill", "a chunk row is written while the same half is still spilled",
-      (STEP, "if (options_.offload && chunk_[2] > 0) executor_.wait(kMainStream, chunk_spilled_[layer % 2]);",
+      (STEP, "if (options_.offload() && in().chunk[2] > 0) executor_.wait(kMainStream, chunk_spilled_[layer % 2]);",
        "(void)layer;"))
 plant("events", "inputs_overwritten_under_an_install",
       "the host writes the step's lists while installs read the last ones",
-      (STEP, "  executor_.synchronize(kSideStream);", ""))
+      (INPUTS, "executor_.synchronize(kSideStream); // installs still", "// installs still"))
 plant("events", "inputs_overwritten_under_a_chunk_spill",
       "the host writes the chunk's list while its spill reads the last one",
-      (STEP, "if (last_step_had_chunk_) executor_.synchronize(kSpillStream);", ""))
+      (INPUTS, "if (step_has_chunk_) executor_.synchronize(kSpillStream);  //", "//"))
 plant("events", "wait_for_the_record_before", "a wait asks for one completion less than were enqueued",
       (EXECUTOR, "entry.target = event->enqueued_;", "entry.target = event->enqueued_ - 1;"))
 plant("events", "wait_passes_one_early", "a stream goes on one completion too soon",
@@ -262,14 +267,14 @@ plant("reset", "all_slots_reset", "a new request wipes the pools of the running 
       (RESET, "std::fill_n(state.slot_of_token + slot * state.id_range, state.id_range, -1);",
        "std::fill_n(state.slot_of_token, int64_t{state.num_cache_slots} * state.id_range, -1);"))
 plant("reset", "no_slot_reset", "a new request hits rows of the one before",
-      (CACHE, "  if (options_.offload) pending_resets_.push_back(slot);\n", ""))
+      (CACHE, "  if (options_.offload()) pending_resets_.push_back(slot);\n", ""))
 plant("reset", "cursors_not_reset", "a new request starts with the cursors of the one before",
       (RESET_REF, "state.cursor[slot * state.num_sets + set] = 0;", ";"),
       (RESET, "  std::fill_n(state.cursor + slot * state.num_sets, state.num_sets, 0);\n", ""))
 plant("reset", "status_not_reset", "a new request inherits the failure of the one before",
       (CACHE, "  status_[s] = 0;\n", ""))
 plant("reset", "spilled_len_not_reset", "rows of the request before count as spilled",
-      (CACHE, "  spilled_len_[s] = written_len_[s] = 0;\n", ""))
+      (CACHE, "  main_track_.reset(slot, 0);\n", ""))
 plant("reset", "counters_not_reset", "a request is charged with the fetches of the one before",
       (CACHE, "  for (auto& layer : layers_) layer.fetched[s] = 0;\n", ""))
 
@@ -299,7 +304,7 @@ plant("declarations", "spill_forgets_its_records", "spill does not declare which
       (ACCESSES, "                      p.block_size, begin, end, Mode::kWrite);",
        "                      p.block_size, begin, begin, Mode::kWrite);"))
 plant("declarations", "spill_declares_the_turn_of_another_step", "a push is checked with the lists of turn 0",
-      (STEP, "    pushed_turn_ = static_cast<int32_t>(turn);\n", ""))
+      (TRACK, "  pushed_turn_ = static_cast<int32_t>(turn);\n", ""))
 plant("declarations", "write_row_forgets_the_rope", "write_row does not declare that it writes the rope part",
       (WRITE_ROW, "    list.write(planes.rope.row(p.dest[m].index), static_cast<size_t>(planes.rope.bytes));\n", ""))
 plant("declarations", "stage_locate_forgets_the_index", "stage_locate does not declare where positions were staged",
@@ -316,7 +321,7 @@ plant("staging", "locations_from_the_tile_before", "stage_locate runs before the
 plant("staging", "slices_fetch_the_first_rows_again", "every slice of a long fetch brings the rows of the first",
       (STAGE, "transfer.copies = p.copies + begin;", "transfer.copies = p.copies;"))
 plant("staging", "tile_wants_more_rows_than_fit", "one tile is made where the earlier rows do not fit",
-      (STEP, "rows.chunk.first <= options_.stage_rows;", "rows.chunk.first <= 2 * options_.stage_rows;"))
+      (INPUTS, "rows.chunk.first <= options_.stage_rows;", "rows.chunk.first <= 2 * options_.stage_rows;"))
 plant("staging", "one_half_for_all_layers", "a layer overwrites the chunk rows that the one before still spills",
       (CACHE, "joint_planes(staging_[layer % 2],", "joint_planes(staging_[layer * 0],"))
 
@@ -333,7 +338,7 @@ plant("store", "file_records_straddle_units", "a small record may lie in two uni
 
 # --- admission ---
 plant("admission", "closed_slot_free_at_once", "blocks go to a new request while spills still write into them",
-      (CACHE, "closed_.push_back({cache_slot, marks_pushed_});", "closed_.push_back({cache_slot, 0});"))
+      (CACHE, "closed_.push_back({cache_slot, main_track_.marks_pushed(), ", "closed_.push_back({cache_slot, 0, "))
 plant("admission", "last_block_not_taken", "a request gets no block for its last tokens",
       (CACHE, "static_cast<int32_t>(ceil_div(num_tokens, options_.block_size));\n  const size_t row",
        "static_cast<int32_t>(num_tokens / options_.block_size);\n  const size_t row"))
@@ -346,7 +351,8 @@ plant("admission", "arena_beyond_its_budget", "the arena gives memory that its b
       (MEMORY, "const uint64_t left = budget_bytes_ - used_bytes_;",
        "const uint64_t left = mapped_bytes_ - used_bytes_;"))
 plant("admission", "failure_of_a_request_ignored", "a request whose row was lost goes on",
-      (ENGINE, "if (status != ops::RequestStatus::kOk) {", "if (status == ops::RequestStatus::kBadPosition) {"))
+      (ENGINE, "if (status != ops::RequestStatus::kOk) fail_request(",
+       "if (status == ops::RequestStatus::kBadPosition) fail_request("))
 
 # --- checks ---
 plant("checks", "asynchronous_ends_with_its_pieces", "the order checker takes a copy in flight for done",
