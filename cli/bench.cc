@@ -38,7 +38,8 @@ void declare(base::FlagSet& flags, Options& o, const std::string& what) {
     flags.integer("--max-tokens", &o.max_tokens).unit("tokens").range(24, 1 << 20).help("new ones");
   }
   if (what == "decode") {
-    flags.text("--modes", &o.modes, "M,...").help("eager, capture, compile: how steps are launched, side by side");
+    flags.text("--modes", &o.modes, "NAME")
+        .help("eager, capture, compile, or some of them separated by commas: how steps are launched");
     flags.integer("--rows", &o.rows)
         .unit("rows")
         .range(1, 1 + kMaxDraftTokens)
@@ -64,7 +65,6 @@ void refuse_what_is_not_used(const base::FlagSet& flags, const Options& o, const
   std::vector<std::pair<const char*, const char*>> unused{{"--max-model-len", "--contexts says it"}};
   if (what == "decode") {
     unused.emplace_back("--exec", "--modes says it");
-    unused.emplace_back("--num-draft-tokens", "--rows says it");
   } else if (what == "ops") {
     unused.emplace_back("--exec", "each operation runs alone");
   } else if (what == "drafts") {
@@ -82,8 +82,9 @@ void refuse_what_is_not_used(const base::FlagSet& flags, const Options& o, const
     if (flags.given(name)) throw base::UsageError(fmt::format("{}: not for bench {}: {}", name, what, reason));
   }
   if (o.engine.num_draft_tokens > 0) {
-    throw base::UsageError(fmt::format("--num-draft-tokens {}: not for bench {}: the main model is measured alone",
-                                       o.engine.num_draft_tokens, what));
+    throw base::UsageError(fmt::format("--num-draft-tokens {}: not for bench {}: the main model is measured alone{}",
+                                       o.engine.num_draft_tokens, what,
+                                       what == "decode" ? "; --rows gives it the rows that drafts would" : ""));
   }
   if (flags.given("--overlap") && measures_steps(what) && !flags.given("--topk-from")) {
     throw base::UsageError("--overlap: is for --topk-from list");

@@ -148,7 +148,7 @@ TEST(CliAdversary, BenchRefusesWhatItWouldNotDoBeforeItMeasures) {
                                 {"--max-num-seqs", "1", "--batch", "3"},
                                 {"--offload", "off"},
                                 {"--exec", "eager"},
-                                {"--num-draft-tokens", "0"},
+                                {"--num-draft-tokens", "1"},
                                 {"--rows", "0"},
                                 {"--rows", "5"},
                                 {"--modes", ""},

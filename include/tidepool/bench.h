@@ -55,7 +55,8 @@ struct BenchRow {
   double overhead_share = 0;  // time of the step in no operation
   // Decode: time of the step in no operation of nn or ops, that is outside every kernel: the host's work before the
   // first operation and behind the last, what lies between operations, and copies within the device or to the host.
-  // Of each step that is timed for it: 1 - (time in which at least one such operation ran) / wall time; the median.
+  // Of each step that is timed for it: 1 - (time in which at least one such operation ran) / wall time; the median. The
+  // clock is read twice for each operation, about half of it outside.
   double outside_share = 0;
   std::vector<BenchPart> parts;
   std::optional<BenchDrafts> drafts;
