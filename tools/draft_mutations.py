@@ -72,5 +72,5 @@ plant("mtp", "ring_overwritten_before_the_spill", "nothing bounds how far spills
       (INPUTS, "must_wait |= options_.has_mtp && mtp_track_.spilled_len(row.cache_slot) <= newest_draft -"
                " options_.window_rows;", "(void)newest_draft;"))
 plant("mtp", "one_list_of_operations_for_any_number_of_requests", "a replayed pass may be one of another batch",
-      (ENGINE, "static_cast<int32_t>(pass), num_requests, variant};",
+      ("src/engine/engine_lists.cc", "static_cast<int32_t>(pass), num_requests, variant};",
        "static_cast<int32_t>(pass), 0 * num_requests, variant};"))

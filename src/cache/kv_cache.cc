@@ -58,15 +58,22 @@ KvCache::KvCache(const CacheOptions& options, device::Executor& executor) : opti
   o.spill_turns = std::min(o.spill_turns, std::max(1, o.window_rows - 1));
 
   const auto places = layer_places(o.layer_groups, o.num_layers);
+  // A group's owner installs behind its last layer: so many selections and one more are alive at once. The MTP layer
+  // has one of its own: no layer of the main pass waits for it.
   size_t largest_group = 1;
-  for (const auto& group : o.layer_groups) largest_group = std::max(largest_group, group.size());
-  const auto num_selections = o.route == Route::kGather ? o.num_layers : static_cast<int32_t>(largest_group) + 1;
+  for (size_t g = 0; g + (o.has_mtp ? 1 : 0) < o.layer_groups.size(); ++g)
+    largest_group = std::max(largest_group, o.layer_groups[g].size());
+  num_main_selections_ = static_cast<int32_t>(largest_group) + 1;
+  const int32_t num_selections = o.route == Route::kGather ? o.num_layers : num_main_selections_ + (o.has_mtp ? 1 : 0);
   layers_.resize(static_cast<size_t>(o.num_layers));
   groups_.resize(o.layer_groups.size());
   index_keys_.resize(layers_.size(), nullptr);
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].place = places[i];
-    layers_[i].selection = static_cast<int32_t>(i) % num_selections;
+    const bool is_mtp = o.has_mtp && i + 1 == layers_.size();
+    layers_[i].selection = o.route == Route::kGather ? static_cast<int32_t>(i)
+                           : is_mtp                  ? num_main_selections_
+                                                     : static_cast<int32_t>(i) % num_main_selections_;
     layers_[i].fetched.resize(static_cast<size_t>(o.max_cache_slots));
   }
   if (o.offload()) {
@@ -162,6 +169,11 @@ void KvCache::settle() {
   if (!closed_.empty()) executor_.synchronize(device::kSpillStream);
   see_spills();
   release_closed();
+}
+
+std::vector<const device::Event*> KvCache::events_between_passes() const {
+  if (!options_.has_mtp) return {};
+  return {&layers_.back().served, &layers_.back().installed, &groups_.back().committed};
 }
 
 ops::RequestStatus KvCache::status(int32_t cache_slot) const {

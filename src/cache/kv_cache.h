@@ -205,7 +205,7 @@ class KvCache {
   // For who turns a recorded decode step into another list: the event of every step that the host looks at, and what
   // operations touch beside the arena, by name. host_ordered are the window rings and the rows of the host store: the
   // host waits for spills before a ring row is written again, and says through spilled_len what may be fetched.
-  device::Event& spill_mark() { return spill_mark_; }
+  device::Event& spill_mark() { return main_track_.mark(); }
   std::vector<device::Region> regions() const;
   const device::Arena& arena() const { return *arena_; }
   device::Arena& arena() { return *arena_; }
@@ -220,6 +220,9 @@ class KvCache {
   ops::RowStore& store() { return *store_; }
   // Events that the host observes; a graph of operations must record them as often as the pass did.
   std::vector<device::Event*> host_events() { return {&main_track_.mark(), &mtp_track_.mark()}; }
+  // Events of the MTP layer that one pass records and another waits for. The host has waited for all streams behind
+  // them when it writes the inputs of that other pass, so that lists of single passes can leave them out.
+  std::vector<const device::Event*> events_between_passes() const;
   int32_t host_record(int32_t cache_slot, int32_t position) const;
   int32_t device_loc(int32_t cache_slot, int32_t position) const;
   const ops::GroupState& group_state(int32_t group) const { return groups_[static_cast<size_t>(group)].state; }
@@ -316,6 +319,7 @@ class KvCache {
   std::deque<Group> groups_;
   std::deque<Layer> layers_;
   std::deque<Selection> selections_;
+  int32_t num_main_selections_ = 0;  // layer i of the main pass uses i % so many (select)
   std::vector<std::byte*> index_keys_;
   uint32_t* plan_seen_ = nullptr;
   uint32_t* install_seen_ = nullptr;

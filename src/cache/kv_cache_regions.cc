@@ -23,8 +23,9 @@ device::Region ring(std::string name, const RowPlane& plane, int64_t rows) {
 
 std::vector<device::Region> KvCache::regions() const {
   std::vector<device::Region> all;
-  if (!options_.offload) return all;
-  all.push_back(memory("spill turn", &spill_turn_, 1));
+  if (!options_.offload()) return all;
+  all.push_back(memory("spill turn", main_track_.turn(), 1));
+  all.push_back(memory("spill turn of the MTP layer", mtp_track_.turn(), 1));
   for (size_t g = 0; g < groups_.size(); ++g) {
     all.push_back(memory(fmt::format("plan counts of group {}", g), groups_[g].plan_counts.data(),
                          groups_[g].plan_counts.size()));

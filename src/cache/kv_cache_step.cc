@@ -157,11 +157,13 @@ void KvCache::serve(int32_t layer_id) {
   auto& group = groups_[static_cast<size_t>(layer.place.group)];
   auto& selection = selections_[static_cast<size_t>(layer.selection)];
   executor_.wait(kMainStream, layer.installed);
-  // Whichever layer used this selection buffer last, in this step or the one before: its install may still read it.
-  const int32_t stride = static_cast<int32_t>(selections_.size());
-  int32_t last_user = layer_id - stride;
-  if (last_user < 0) last_user = layer_id + (options_.num_layers - 1 - layer_id) / stride * stride;
-  executor_.wait(kMainStream, layers_[static_cast<size_t>(last_user)].installed);
+  if (layer_id < options_.num_main_layers()) {
+    // Whichever layer used this selection buffer last, in this step or the one before: its install may still read it.
+    const int32_t stride = num_main_selections_;
+    int32_t last_user = layer_id - stride;
+    if (last_user < 0) last_user = layer_id + (options_.num_main_layers() - 1 - layer_id) / stride * stride;
+    executor_.wait(kMainStream, layers_[static_cast<size_t>(last_user)].installed);
+  }
   ops::ServeParams p;
   p.batch = decode_batch();
   p.topk = options_.topk;

@@ -47,6 +47,7 @@ class SpillTrack {
   uint64_t marks_pushed() const { return marks_pushed_; }
   uint64_t marks_seen() const { return marks_seen_; }
   device::Event& mark() { return mark_; }
+  const int32_t* turn() const { return &turn_; }
 
  private:
   struct Pass {                                     // whose spills may be in flight

@@ -244,25 +244,6 @@ void EngineImpl::schedule(StepResult& result) {
   tokens_.mtp_token_ids.assign(next, next + rows_.chunk.mtp_count);
 }
 
-void EngineImpl::run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push) {
-  cache_->use(pass);
-  const bool is_whole_step = pass != cache::Pass::kMain && pass != cache::Pass::kMtpPrompt;
-  const bool repeats = is_whole_step || (pass == cache::Pass::kMain && rows_.chunk.count == 0);
-  const std::array<int32_t, 3> key{static_cast<int32_t>(pass), num_requests, variant};
-  const bool uses_lists = repeats && options_.exec != ExecMode::kEager;
-  const auto known = uses_lists ? lists_.find(key) : lists_.end();
-  if (known != lists_.end()) {
-    executor_->replay(known->second);
-    cache_->use(pass);
-    cache_->end_replayed_pass();
-    return;
-  }
-  if (uses_lists) executor_->begin_capture(lists_[key]);
-  push();
-  cache_->end_pass();
-  if (uses_lists) executor_->end_capture();
-}
-
 void EngineImpl::run_main() {
   if (observer_) observer_(cache::Pass::kMain, false);
   cache_->begin_step(rows_);

@@ -16,6 +16,7 @@
 #include "cache/kv_cache.h"
 #include "device/executor.h"
 #include "engine/request.h"
+#include "graph/compile.h"
 #include "model/dsa_model.h"
 #include "tidepool/engine.h"
 
@@ -79,6 +80,8 @@ class EngineImpl {
   // Pushes a pass, or replays what an earlier one with the same number of requests pushed. `variant` tells lists of one
   // kind of pass apart.
   void run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push);
+  bool repeats(cache::Pass pass) const;
+  graph::CompiledStep compile_pass(const device::OpList& recorded, const std::string& name);
   void collect(StepResult& result);
   void collect_request(engine::Request& request, StepResult& result);
   // engine_drafts.cc
@@ -129,7 +132,11 @@ class EngineImpl {
   std::vector<cache::MtpRows> mtp_rows_;
   model::MtpTokens mtp_tokens_;
   std::vector<int32_t> draft_ids_;
-  std::map<std::array<int32_t, 3>, device::OpList> lists_;  // (pass, requests, variant)
+  struct PassList {
+    device::OpList recorded;
+    std::unique_ptr<graph::CompiledStep> compiled;  // ExecMode::kCompile
+  };
+  std::map<std::array<int32_t, 3>, PassList> lists_;  // (pass, requests, variant)
   PassObserver observer_;
   device::OpList* capture_ = nullptr;
   const device::OpList* replay_ = nullptr;

@@ -44,8 +44,9 @@ Recording read(const device::OpList& list, const CompileOptions& options, Graph&
     r.accesses.push_back(declared.ranges());
     r.nodes.push_back(std::move(node));
   }
+  const auto& by_host = options.waited_by_host;
   for (const device::Event* event : waited) {
-    tidepool_check(completed.contains(event),
+    tidepool_check(completed.contains(event) || std::find(by_host.begin(), by_host.end(), event) != by_host.end(),
                    "the recorded step waits for an event that nothing in it completes: what that orders is not known");
   }
   return r;

@@ -20,6 +20,9 @@ struct CompileOptions {
   // share some of it in any step must do so in that one, and nothing is host_ordered.
   std::vector<device::Region> regions;
   std::vector<device::Event*> host_events;  // that the host looks at; the list's other events are not recorded again
+  // Events that other lists record, or the host: before each replay the host has waited for what they stand for, so the
+  // list's waits for them order nothing.
+  std::vector<const device::Event*> waited_by_host;
   std::string dump_dir;                     // "": no pictures
   std::string name = "step";                // pictures are DIR/NAME-NN-PASS.dot
 };

@@ -34,7 +34,7 @@ DsaModel::Rows::Rows(const ModelLimits& limits)
 
 uint64_t DsaModel::activation_bytes(const Config& config, const ModelLimits& limits) {
   const Rows rows(limits);
-  return Buffers().make(config, limits, rows.max_rows, rows.score_rows, rows.score_stride, nullptr);
+  return Buffers().make(config, limits, rows.max_rows, rows.score_rows, rows.score_stride, nullptr, nullptr).total();
 }
 
 DsaModel::DsaModel(const Config& config, const Weights& weights, const ModelLimits& limits, device::Executor& executor)
@@ -43,10 +43,17 @@ DsaModel::DsaModel(const Config& config, const Weights& weights, const ModelLimi
   max_rows_ = rows.max_rows;
   score_rows_ = rows.score_rows;
   score_stride_ = rows.score_stride;
-  const uint64_t bytes = buffers_->make(config, limits, max_rows_, score_rows_, score_stride_, nullptr);
-  arena_ = std::make_unique<device::Arena>("device activations", bytes, limits.guard);
-  buffers_->make(config, limits, max_rows_, score_rows_, score_stride_, arena_.get());
-  if (limits.guard == device::Guard::kProtected) executor.protect(*arena_);
+  const auto make = [&] {
+    return buffers_->make(config, limits, max_rows_, score_rows_, score_stride_, arena_.get(), kept_arena_.get());
+  };
+  const Buffers::Bytes bytes = make();
+  arena_ = std::make_unique<device::Arena>("device activations", bytes.scratch, limits.guard);
+  if (bytes.kept > 0)
+    kept_arena_ = std::make_unique<device::Arena>("activations kept between passes", bytes.kept, limits.guard);
+  make();
+  for (device::Arena* arena : {arena_.get(), kept_arena_.get()}) {
+    if (arena != nullptr && limits.guard == device::Guard::kProtected) executor.protect(*arena);
+  }
 
   inv_freq_ = config.rope_inv_freq();
   for (const auto& layer : weights.layers()) experts_.push_back(experts_of(layer));

@@ -96,6 +96,9 @@ class DsaModel {
   void set_topk_source(TopkSource source, void* context);
   uint64_t workspace_bytes() const { return arena_->used_bytes(); }
   device::Arena& arena() { return *arena_; }
+  // Activations that one pass leaves for the next; null without drafts, when there are none. Those of arena() hold
+  // nothing once a pass has ended.
+  device::Arena* kept_arena() { return kept_arena_.get(); }
 
  private:
   struct Buffers;
@@ -147,7 +150,7 @@ class DsaModel {
   const Weights& weights_;
   ModelLimits limits_;
   device::Executor& executor_;
-  std::unique_ptr<device::Arena> arena_;
+  std::unique_ptr<device::Arena> arena_, kept_arena_;
   std::unique_ptr<Buffers> buffers_;
   int32_t max_rows_ = 0;
   int32_t score_rows_ = 0;
