@@ -105,7 +105,7 @@ void fit_to_prompts(EngineOptions& options, const base::FlagSet& flags, const Op
   // The published runner prefills whole prompts before it decodes. In one chunk each, the first requests are not at
   // their end before the last prompt is done, and the whole batch decodes together.
   if (config && !flags.given("--max-num-batched-tokens")) {
-    const int64_t rows = prompts.longest() + std::ssize(prompts.ids);
+    const int64_t rows = prompts.longest() + std::ssize(prompts.ids) * (1 + options.num_draft_tokens);
     options.max_num_batched_tokens =
         static_cast<int32_t>(std::clamp<int64_t>(rows, options.max_num_batched_tokens, kMaxNumBatchedTokens));
   }

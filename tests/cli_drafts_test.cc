@@ -33,20 +33,19 @@ template <typename T>
 std::vector<T> values(const model::SafetensorsFile& file, const std::string& name) {
   const auto& view = file.at(name);
   std::vector<T> out(static_cast<size_t>(view.num_values()));
-  std::memcpy(out.data(), view.data, view.bytes);
+  if (!out.empty()) std::memcpy(out.data(), view.data, view.bytes);
   return out;
 }
 
 TEST(CliDrafts, ChangeNoTokenOfAnyRouteOrMode) {
   const std::string plain = ids({});
-  for (const std::string drafts : {"1", "3"}) {
-    for (const std::string route : {"off", "gather", "select"}) {
-      for (const std::string mode : {"eager", "capture", "compile"}) {
-        EXPECT_EQ(ids({"--num-draft-tokens", drafts, "--offload", route, "--exec", mode, "--pool-size", "16"}), plain)
-            << drafts << " drafts, " << route << ", " << mode;
-      }
+  for (const std::string route : {"off", "gather", "select"}) {
+    for (const std::string mode : {"eager", "capture", "compile"}) {
+      EXPECT_EQ(ids({"--num-draft-tokens", "3", "--offload", route, "--exec", mode, "--pool-size", "16"}), plain)
+          << route << ", " << mode;
     }
   }
+  EXPECT_EQ(ids({"--num-draft-tokens", "1"}), plain);
 }
 
 TEST(CliDrafts, StreamTheSameText) { EXPECT_EQ(generate({"--num-draft-tokens", "3"}).out, generate({}).out); }

@@ -55,7 +55,7 @@ template <typename T>
 std::vector<T> values(const model::SafetensorsFile& file, const std::string& name) {
   const auto& view = file.at(name);
   std::vector<T> out(static_cast<size_t>(view.num_values()));
-  std::memcpy(out.data(), view.data, view.bytes);
+  if (!out.empty()) std::memcpy(out.data(), view.data, view.bytes);
   return out;
 }
 
