@@ -17,6 +17,7 @@
 #include "hwy/highway.h"
 
 #include "nn/indexer.h"
+#include "nn/row_codes.h"
 #include "nn/simd_target.h"
 #include "nn/sparse_attention.h"
 
@@ -142,36 +143,76 @@ void bench_index_score(benchmark::State& state, const std::string& target, DType
   report(state, index_score(Backend::kCpu).cost(&p).multiply_adds, peak);
 }
 
-void bench_attention(benchmark::State& state, const std::string& target, DType type, bool split) {
+// Rows of 512 + 64 values; every kDistinct-th is the same.
+std::vector<std::byte> random_rows(const RowFormat& format, int32_t num_rows) {
+  constexpr size_t kDistinct = 509;
+  const std::vector<float> values = random_floats(kDistinct * 576);
+  const auto row = static_cast<size_t>(format.row_bytes());
+  std::vector<std::byte> bytes(static_cast<size_t>(num_rows) * row);
+  for (size_t r = 0; r < static_cast<size_t>(num_rows); ++r) {
+    std::byte* to = &bytes[r * row];
+    if (r >= kDistinct) {
+      std::memcpy(to, to - kDistinct * row, row);
+      continue;
+    }
+    store_latent(format, &values[r * 576], 0, 512, to);
+    store_rope(format, &values[r * 576 + 512], 0, 64, to + format.latent_bytes());
+  }
+  return bytes;
+}
+
+// Lists of num_rows query rows, ascending; each leaves out `own` of the positions of the first and has others instead.
+std::vector<int32_t> overlapping_lists(int32_t context, int32_t topk, int32_t num_rows, int32_t own) {
+  std::vector<int32_t> deck(static_cast<size_t>(context)), lists;
+  std::iota(deck.begin(), deck.end(), 0);
+  std::shuffle(deck.begin(), deck.end(), std::mt19937(2));
+  for (int32_t m = 0; m < num_rows; ++m) {
+    std::vector<int32_t> list(deck.begin(), deck.begin() + topk);
+    std::shuffle(list.begin(), list.end(), std::mt19937(static_cast<uint32_t>(m)));
+    for (int32_t i = 0; m > 0 && i < own && topk + m * own + i < context; ++i)
+      list[static_cast<size_t>(i)] = deck[static_cast<size_t>(topk + m * own + i)];
+    std::sort(list.begin(), list.end());
+    lists.insert(lists.end(), list.begin(), list.end());
+  }
+  return lists;
+}
+
+// A decode step of num_rows query rows that belong to one request; shared: the operator is told so. own_copies: each
+// reads rows of its own, as in the selection buffer of route select.
+void bench_attention(benchmark::State& state, const std::string& target, DType type, bool split, int32_t num_rows = 1,
+                     bool shared = false) {
   force_simd_target(target);
   const int32_t heads = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
+  const bool own_copies = num_rows > 1 && state.range(2) != 0;
   constexpr int32_t kTopk = 2048;
   const RowFormat format{type, 512, 64};
-  std::vector<std::byte> memory = random_values(static_cast<size_t>(context) * 576, type);
-  const std::vector<float> qa = random_floats(static_cast<size_t>(heads * 576));
-  std::vector<float> u(static_cast<size_t>(heads * 512)),
-      partial(static_cast<size_t>(kTopk / kAttentionBlock * heads * 514));
-  std::vector<int32_t> chosen(static_cast<size_t>(context));
-  std::iota(chosen.begin(), chosen.end(), 0);
-  std::shuffle(chosen.begin(), chosen.end(), std::mt19937(2));
-  chosen.resize(kTopk);
-  std::sort(chosen.begin(), chosen.end());
+  std::vector<std::byte> memory = random_rows(format, own_copies ? num_rows * kTopk : context);
+  const std::vector<float> qa = random_floats(static_cast<size_t>(num_rows * heads * 576));
+  std::vector<float> u(static_cast<size_t>(num_rows * heads * 512)),
+      partial(static_cast<size_t>(num_rows * kTopk / kAttentionBlock * heads * 514));
+  const std::vector<int32_t> positions = overlapping_lists(context, kTopk, num_rows, kTopk / 16);
   std::vector<RowLocation> locations;
-  for (int32_t row : chosen) locations.push_back({Place::kResident, row});
-  const int32_t range[2] = {0, 1}, selected = kTopk;
+  for (size_t i = 0; i < positions.size(); ++i)
+    locations.push_back({Place::kResident, own_copies ? static_cast<int32_t>(i) : positions[i]});
+  const int32_t range[2] = {0, num_rows};
+  const std::vector<int32_t> selected(static_cast<size_t>(num_rows), kTopk);
   SparseAttentionParams p;
-  p.rows = {range, 1};
+  p.rows = {range, num_rows};
   p.num_heads = heads;
   p.topk = kTopk;
   p.scale = 0.0625f;
   p.format = format;
   p.qa = qa.data();
   p.locations = locations.data();
-  p.num_selected = &selected;
+  p.num_selected = selected.data();
   p.places[Place::kResident] = joint_planes(memory.data(), format);
   p.u = u.data();
   p.partial = partial.data();
-  p.split_rows = 1;
+  p.split_rows = num_rows;
+  if (shared) {
+    p.q_len = num_rows;
+    p.positions = positions.data();
+  }
   const double peak = measure_peak();
   for (auto _ : state) {
     if (split) {
@@ -242,16 +283,29 @@ void register_all() {
         ->Args({1, 65536})
         ->Args({4, 4096});
     RegisterBenchmark(("index_score/f32/" + target).c_str(), bench_index_score, target, DType::kF32)->Args({1, 4096});
-    for (bool split : {false, true}) {
-      RegisterBenchmark(((split ? "attention_split/bf16/" : "attention_whole/bf16/") + target).c_str(), bench_attention,
-                        target, DType::kBF16, split)
-          ->ArgNames({"heads", "context"})
-          ->Args({8, 2048})
-          ->Args({8, 65536})
-          ->Args({64, 65536});
+    for (DType type : {DType::kBF16, DType::kF32, DType::kI8, DType::kF8E4M3}) {
+      const std::string name = std::string(dtype_name(type)) + "/" + target;
+      for (bool split : {false, true}) {
+        RegisterBenchmark(((split ? "attention_split/" : "attention_whole/") + name).c_str(), bench_attention, target,
+                          type, split, 1, false)
+            ->ArgNames({"heads", "context"})
+            ->Args({8, 2048})
+            ->Args({8, 65536})
+            ->Args({64, 65536});
+      }
+      for (int32_t rows : {2, 4}) {
+        for (bool shared : {false, true}) {
+          RegisterBenchmark(
+              ("attention_" + std::to_string(rows) + "_rows/" + (shared ? "shared/" : "apart/") + name).c_str(),
+              bench_attention, target, type, true, rows, shared)
+              ->ArgNames({"heads", "context", "own_copies"})
+              ->Args({8, 65536, 0})
+              ->Args({8, 65536, 1})
+              ->Args({64, 65536, 0})
+              ->Args({64, 65536, 1});
+        }
+      }
     }
-    RegisterBenchmark(("attention_whole/f32/" + target).c_str(), bench_attention, target, DType::kF32, false)
-        ->Args({8, 2048});
     for (int kind : {0, 1}) {
       RegisterBenchmark(((kind ? "topk_plateau/" : "topk/") + target).c_str(), bench_topk, target, kind)
           ->Unit(benchmark::kMicrosecond)

@@ -10,8 +10,6 @@ namespace tidepool::nn {
 
 // Heads of one piece: each row is widened once for all of them.
 inline constexpr int32_t kAttentionHeads = 8;
-// Query rows of one piece, at most.
-inline constexpr int32_t kMaxSharedRows = 4;
 
 inline int32_t num_head_groups(const SparseAttentionParams& p) {
   return (p.num_heads + kAttentionHeads - 1) / kAttentionHeads;
@@ -41,13 +39,20 @@ inline float* partial_of(const SparseAttentionParams& p, int32_t m, int32_t bloc
   return p.partial + (((m - p.rows.begin()) * blocks + block) * p.num_heads + h) * width;
 }
 
-// Pieces of attention_split: rows x blocks x groups of heads; rows with shorter lists have pieces without work.
+// Query rows of one piece of attention_split.
+inline int32_t run_len(const SparseAttentionParams& p) {
+  return p.q_len >= 1 && p.q_len <= kMaxSharedRows ? p.q_len : 1;
+}
+inline int32_t num_runs(const SparseAttentionParams& p) { return (p.rows.count() + run_len(p) - 1) / run_len(p); }
+
+// Pieces of attention_split: runs of rows x blocks x groups of heads; rows with shorter lists have pieces without work.
 struct SplitPiece {
-  int32_t row, block, group;
+  int32_t row, num_rows, block, group;
 };
 inline SplitPiece split_piece(const SparseAttentionParams& p, int32_t piece, int32_t num_pieces) {
-  const int32_t groups = num_head_groups(p), blocks = num_pieces / (p.rows.count() * groups);
-  return {p.rows.begin() + piece / (blocks * groups), piece / groups % blocks, piece % groups};
+  const int32_t groups = num_head_groups(p), blocks = num_pieces / (num_runs(p) * groups);
+  const int32_t row = p.rows.begin() + piece / (blocks * groups) * run_len(p), left = p.rows.end() - row;
+  return {row, left < run_len(p) ? left : run_len(p), piece / groups % blocks, piece % groups};
 }
 
 // The pieces, one function per backend; sparse_attention.cc makes operators of them.

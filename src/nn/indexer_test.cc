@@ -228,6 +228,37 @@ TEST(IndexScore, DeclaresForEveryStepWhatLongerContextsTouch) {
   EXPECT_EQ(written, 2u * static_cast<uint64_t>(world.params.score_stride) * 4);
 }
 
+// Runs of query rows of one request: each tile is read once for those that share a piece (kScoreRowsPerPiece rows).
+TEST(IndexScore, ReadsATileOnceForTheRowsOfAPieceThatShareIt) {
+  const Shape shape{4, 32, 16, 64, DType::kBF16};
+  Keys keys(shape, 4, 300);
+  fill(keys, {300, 300, 300, 300});
+  const auto tile_reads = [&](const std::vector<int32_t>& slots) {
+    std::vector<int32_t> positions;
+    for (size_t i = 0; i < slots.size(); ++i) positions.push_back(281 + static_cast<int32_t>(i % 4));  // 9 tiles
+    ScoreWorld together(keys, 8, slots, positions);
+    together.run(Backend::kCpu, 7);
+    uint64_t rest = 0;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      ScoreWorld alone(keys, 8, {slots[i]}, {positions[i]});
+      std::copy_n(together.q.begin() + static_cast<int64_t>(i + 1) * 4 * 32, 4 * 32, alone.q.begin() + 4 * 32);
+      std::copy_n(together.w.begin() + static_cast<int64_t>(i + 1) * 4, 4, alone.w.begin() + 4);
+      alone.run(Backend::kCpu);
+      EXPECT_EQ(bits_of(together.visible(i)), bits_of(alone.visible(0))) << "row " << i;
+      rest += index_score(Backend::kCpu).cost(&alone.params).read_bytes - 9 * keys.tiles.tile_bytes();
+    }
+    const uint64_t all = index_score(Backend::kCpu).cost(&together.params).read_bytes;
+    EXPECT_EQ((all - rest) % (9 * keys.tiles.tile_bytes()), 0u);
+    return (all - rest) / (9 * keys.tiles.tile_bytes());
+  };
+  EXPECT_EQ(tile_reads({0, 0, 0, 0}), 1u);
+  EXPECT_EQ(tile_reads({0, 0}), 1u);
+  EXPECT_EQ(tile_reads({0, 0, 1, 1, 2, 2}), 3u);
+  EXPECT_EQ(tile_reads({0, 0, 0}), 1u);
+  EXPECT_EQ(tile_reads({0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3}), 6u);  // 0001 1122 2333: two runs lie in two pieces
+  EXPECT_EQ(tile_reads({0, 0, 0, 0, 1, 1, 1, 1}), 2u);
+}
+
 struct PrepareWorld {
   Keys keys;
   int32_t range[2];

@@ -22,6 +22,7 @@ namespace tidepool::nn {
 
 inline constexpr int32_t kAttentionBlock = 128;
 inline constexpr int32_t kMaxAttentionWidth = 1024;  // largest latent + rope, each rounded up to 32
+inline constexpr int32_t kMaxSharedRows = 4;         // query rows that are attended together
 
 struct SparseAttentionParams {
   Rows rows;
@@ -41,10 +42,17 @@ struct SparseAttentionParams {
   // entries.
   float* partial = nullptr;
   int32_t split_rows = 0;
+  // attention_split: rows come in runs of q_len that belong to one request, from rows.begin() on; a hint, no result
+  // depends on it. Runs of up to kMaxSharedRows are attended together, cache rows that several of them list are read
+  // once. Which these are is told by positions, where given ([max_rows, topk]; equal positions are equal bytes,
+  // wherever they are read), or else by equal locations.
+  int32_t q_len = 1;
+  const int32_t* positions = nullptr;
 };
 // One piece per (row, group of heads): blocks are folded as they are computed. For prompts.
 const device::OpType& attention_whole(Backend backend);
-// One piece per (row, group of heads, block), then attention_merge folds. For decode. Same bits as attention_whole.
+// One piece per (run of rows, group of heads, block), then attention_merge folds. For decode. Same bits as
+// attention_whole.
 const device::OpType& attention_split(Backend backend);
 const device::OpType& attention_merge(Backend backend);
 

@@ -102,14 +102,13 @@ HWY_INLINE V in_register(V v) {
 // kAheadBytes a chunk are prefetched from two other rows.
 template <typename Values, int32_t kHeads, int32_t kAheadBytes = kChunk* Values::kBytes>
 HWY_INLINE void dot_chunks(const std::byte* row0, const std::byte* row1, const std::byte* ahead0,
-                           const std::byte* ahead1, int32_t num_chunks, const float* query, int32_t heads,
-                           DotSums<kHeads>& sums) {
-  constexpr int32_t kBytes = kChunk * Values::kBytes;
+                           const std::byte* ahead1, int32_t values, int32_t num_chunks, const float* query,
+                           int32_t heads, DotSums<kHeads>& sums) {
   const D d;
   for (int32_t c = 0; c < num_chunks; ++c, query += heads * kChunk) {
     V v00, v01, v10, v11;
-    Values::load(row0 + c * kBytes, v00, v01);
-    Values::load(row1 + c * kBytes, v10, v11);
+    load_chunk<Values, false>(row0, values, c * kChunk, v00, v01);
+    load_chunk<Values, false>(row1, values, c * kChunk, v10, v11);
     for (int32_t line = 0; line < kAheadBytes; line += 64) {
       hwy::Prefetch(ahead0 + c * kAheadBytes + line);
       hwy::Prefetch(ahead1 + c * kAheadBytes + line);
@@ -234,8 +233,8 @@ struct FoldSink {
 };
 // ...or to the workspace.
 struct StoreSink {
-  float* to;
-  int32_t stride;
+  float* to = nullptr;
+  int32_t stride = 0;
   HWY_INLINE float* at(int32_t head, int32_t i) const { return to + head * stride + i; }
   HWY_INLINE void put(V a, int32_t, float* at) const { hn::StoreU(a, D(), at); }
 };

@@ -1,5 +1,4 @@
-// A block of entries read where its rows lie, for formats that are widened in an instruction or two. Once per SIMD
-// target.
+// A block of entries of one query row, widened while they are read. Once per SIMD target.
 #if defined(TIDEPOOL_NN_CPU_ATTENTION_NARROW_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TIDEPOOL_NN_CPU_ATTENTION_NARROW_H_
 #undef TIDEPOOL_NN_CPU_ATTENTION_NARROW_H_
@@ -10,6 +9,7 @@
 #include <cstring>
 
 #include "nn/cpu/attention_block.h"
+#include "nn/shared_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidepool::nn {
@@ -26,24 +26,40 @@ struct NarrowRows {
   const std::byte* rope[kAttentionBlock + kAhead];
 };
 
-// Where the block's rows lie; behind them the next rows of the list, for prefetching only.
-void find_rows(const SparseAttentionParams& p, int32_t m, int32_t block, NarrowRows& rows) {
+void add_row(const SparseAttentionParams& p, RowLocation at, NarrowRows& rows) {
+  rows.latent[rows.count] = p.places[at.place].latent.row(at.index);
+  rows.rope[rows.count++] = p.places[at.place].rope.row(at.index);
+}
+
+// The next rows of the list stand behind the block's, for prefetching only.
+void add_ahead(const SparseAttentionParams& p, int32_t m, int32_t block, NarrowRows& rows) {
   const RowLocation* list = row_list(p, m);
-  const int32_t begin = block * kAttentionBlock, length = p.num_selected[m];
-  const int32_t end = HWY_MIN(begin + kAttentionBlock, length);
-  int32_t n = 0;
-  for (int32_t i = begin; i < end; ++i) {
-    if (list[i].place == Place::kNone) continue;
-    const RowPlanes& planes = p.places[list[i].place];
-    rows.latent[n] = planes.latent.row(list[i].index);
-    rows.rope[n++] = planes.rope.row(list[i].index);
-  }
-  rows.count = n;
+  const int32_t n = rows.count, end = (block + 1) * kAttentionBlock;
   for (int32_t i = 0; i < kAhead && n > 0; ++i) {
-    const RowLocation next = end + i < length ? list[end + i] : RowLocation{};
+    const RowLocation next = end + i < p.num_selected[m] ? list[end + i] : RowLocation{};
     rows.latent[n + i] = next.place == Place::kNone ? rows.latent[n - 1] : p.places[next.place].latent.row(next.index);
     rows.rope[n + i] = next.place == Place::kNone ? rows.rope[n - 1] : p.places[next.place].rope.row(next.index);
   }
+}
+
+// Where a block's rows lie.
+void find_rows(const SparseAttentionParams& p, int32_t m, int32_t block, NarrowRows& rows) {
+  const RowLocation* list = row_list(p, m);
+  const int32_t begin = block * kAttentionBlock, end = HWY_MIN(begin + kAttentionBlock, p.num_selected[m]);
+  rows.count = 0;
+  for (int32_t i = begin; i < end; ++i) {
+    if (list[i].place != Place::kNone) add_row(p, list[i], rows);
+  }
+  add_ahead(p, m, block, rows);
+}
+
+// Where those of query row m, number q of its run, are read by the whole run: the first to read one has it come from
+// memory, the others from the cache.
+void find_rows(const SparseAttentionParams& p, int32_t m, int32_t block, const SharedRows& shared, int32_t q,
+               NarrowRows& rows) {
+  rows.count = 0;
+  for (int32_t e = 0; e < shared.num_entries[q]; ++e) add_row(p, shared.at[shared.row_of[q][e]], rows);
+  add_ahead(p, m, block, rows);
 }
 
 // sums += rows . queries over one plane of two rows, rows[0] and rows[second]; those kAhead further on are prefetched.
@@ -51,14 +67,18 @@ template <typename Values, int32_t kHeads>
 HWY_INLINE void dot_plane(const std::byte* const* rows, int32_t second, int32_t values, const float* query,
                           int32_t heads, DotSums<kHeads>& sums) {
   const int32_t whole = values / kChunk, tail = values % kChunk;
-  dot_chunks<Values>(rows[0], rows[second], rows[kAhead], rows[kAhead + second], whole, query, heads, sums);
+  dot_chunks<Values>(rows[0], rows[second], rows[kAhead], rows[kAhead + second], values, whole, query, heads, sums);
   if (HWY_LIKELY(tail == 0)) return;
   HWY_ALIGN std::byte padded[kRowBlock][kChunk * sizeof(float)] = {};
   const size_t from = static_cast<size_t>(whole * kChunk * Values::kBytes),
                bytes = static_cast<size_t>(tail * Values::kBytes);
-  std::memcpy(padded[0], rows[0] + from, bytes);
-  std::memcpy(padded[1], rows[second] + from, bytes);
-  dot_chunks<Values>(padded[0], padded[1], padded[0], padded[1], 1, query + whole * heads * kChunk, heads, sums);
+  const std::byte* row[kRowBlock] = {rows[0], rows[second]};
+  for (int32_t r = 0; r < kRowBlock; ++r) {
+    std::memcpy(padded[r], row[r] + from, bytes);
+    if (Values::kCoded) std::memcpy(padded[r] + kChunk, scale_of(row[r], values, values - tail), sizeof(float));
+  }
+  dot_chunks<Values>(padded[0], padded[1], padded[0], padded[1], kChunk, 1, query + whole * heads * kChunk, heads,
+                     sums);
 }
 
 // Scores of the block's entries for heads [head, head + kHeads).

@@ -94,6 +94,7 @@ static_assert(RowFormat::kScaleValues % kChunk == 0, "a chunk has one scale");
 // Values that are fp32 already, in chunk order, aligned.
 struct WideValues {
   static constexpr int32_t kBytes = 4;
+  static constexpr bool kCoded = false;
   HWY_INLINE static void load(const std::byte* at, V& v0, V& v1) {
     v0 = hn::Load(D(), reinterpret_cast<const float*>(at));
     v1 = hn::Load(D(), reinterpret_cast<const float*>(at) + kLanes);
@@ -117,6 +118,11 @@ struct F8Row {
   using Rope = Bf16Values;
 };
 
+// The scale of value i of a coded plane.
+HWY_INLINE const std::byte* scale_of(const std::byte* plane, int32_t values, int32_t i) {
+  return plane + values + i / RowFormat::kScaleValues * static_cast<int32_t>(sizeof(float));
+}
+
 // The chunk at value i of a plane of `values` values; lanes past them are zero (NaN where their scale is).
 template <typename Values, bool kTail>
 HWY_INLINE void load_chunk(const std::byte* plane, int32_t values, int32_t i, V& v0, V& v1) {
@@ -128,8 +134,7 @@ HWY_INLINE void load_chunk(const std::byte* plane, int32_t values, int32_t i, V&
     at = padded;
   }
   if constexpr (Values::kCoded) {
-    const float scale = load_unaligned<float>(plane + values, i / RowFormat::kScaleValues);
-    Values::load(at, hn::Set(D(), scale), v0, v1);
+    Values::load(at, hn::Set(D(), load_unaligned<float>(scale_of(plane, values, i), 0)), v0, v1);
   } else {
     Values::load(at, v0, v1);
   }

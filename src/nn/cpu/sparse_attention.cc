@@ -1,5 +1,5 @@
-// Sparse attention on SIMD: rows are read through the location table, each widened once per group of heads or on the
-// fly. A value never depends on its lane, on the other rows of its register block, or on the launch shape.
+// Sparse attention on SIMD: rows are read through the location table, widened on the fly or ahead. A value never
+// depends on its lane, on the other rows of its register block, or on the launch shape.
 #include "nn/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,87 +16,85 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The rows of one query row's block.
-void find_rows(const SparseAttentionParams& p, int32_t m, int32_t block, WideRows& rows) {
-  const RowLocation* list = row_list(p, m);
-  const int32_t begin = block * kAttentionBlock, end = HWY_MIN(begin + kAttentionBlock, p.num_selected[m]);
-  int32_t n = 0;
-  for (int32_t i = begin; i < end; ++i) {
-    if (list[i].place == Place::kNone) continue;
-    const RowPlanes& planes = p.places[list[i].place];
-    rows.latent[n] = planes.latent.row(list[i].index);
-    rows.rope[n] = planes.rope.row(list[i].index);
-    rows.row_of[0][n] = static_cast<uint16_t>(n);
-    rows.entry_of[0][n] = static_cast<uint8_t>(n);
-    ++n;
-  }
-  rows.count = n;
-}
-
-template <class Row>
-constexpr bool kWide = Row::Latent::kCoded;
-
-// How one query row's block is walked.
-template <class Row>
-struct Walk {
-  std::conditional_t<kWide<Row>, WideRows, NarrowRows> rows;
-  Scratch s;
-
-  int32_t find(const SparseAttentionParams& p, int32_t m, int32_t block) {
-    find_rows(p, m, block, rows);
-    return s.num_entries = rows.count;
-  }
-  void weigh(const SparseAttentionParams& p) {
-    if constexpr (kWide<Row>) {
-      weigh_wide<Row>(p, 1, rows, &s);
-    } else {
-      weigh_narrow<Row>(p, rows, s);
-    }
-  }
-  template <class Sink>
-  void sum(const SparseAttentionParams& p, int32_t num_heads, const Sink& sink) {
-    if constexpr (kWide<Row>) {
-      sum_wide<typename Row::Latent>(p, 1, rows, &s, num_heads, &sink);
-    } else {
-      sum_narrow<typename Row::Latent>(p, rows, s, num_heads, sink);
-    }
-  }
-};
-
 template <class Row>
 void whole_piece(const SparseAttentionParams& p, int32_t piece) {
   const int32_t m = p.rows.begin() + piece / num_head_groups(p);
   const HeadRange heads = head_range(p, piece % num_head_groups(p));
-  Walk<Row> walk;
+  NarrowRows rows;
+  Scratch s;
   Folded folded;
-  if (p.num_selected[m] > 0) pack_queries<Row>(p, m, heads, walk.s);
+  if (p.num_selected[m] > 0) pack_queries<Row>(p, m, heads, s);
   for (int32_t block = 0; block < num_list_blocks(p.num_selected[m]); ++block) {
-    if (walk.find(p, m, block) == 0) continue;
-    walk.weigh(p);
-    fold_sums(walk.s.block_max, walk.s.block_sum, folded);
-    walk.sum(p, heads.end - heads.begin, FoldSink{output_of(p, m, heads.begin), p.format.latent_values, folded});
+    find_rows(p, m, block, rows);
+    if (rows.count == 0) continue;
+    weigh_narrow<Row>(p, rows, s);
+    fold_sums(s.block_max, s.block_sum, folded);
+    sum_narrow<typename Row::Latent>(p, rows, s, heads.end - heads.begin,
+                                     FoldSink{output_of(p, m, heads.begin), p.format.latent_values, folded});
   }
   finish<typename Row::Latent>(p, m, heads, folded);
 }
 
+// The workspace of a row's block: the sums of heads go to its sink, here m and l. A block without entries has l = 0.
+StoreSink store_block(const SparseAttentionParams& p, int32_t m, int32_t block, HeadRange heads, const Scratch& s) {
+  float* partial = partial_of(p, m, block, heads.begin);
+  const int32_t stride = p.format.latent_values + 2;
+  for (int32_t h = 0; h < heads.end - heads.begin; ++h) {
+    partial[h * stride + stride - 2] = s.num_entries == 0 ? 0 : s.block_max[h];
+    partial[h * stride + stride - 1] = s.num_entries == 0 ? 0 : s.block_sum[h];
+  }
+  return {partial, stride};
+}
+
 template <class Row>
-void split_piece_of(const SparseAttentionParams& p, SplitPiece part) {
-  if (part.block >= num_list_blocks(p.num_selected[part.row])) return;
+void split_row(const SparseAttentionParams& p, int32_t m, int32_t block, HeadRange heads, const NarrowRows& rows) {
+  if (block >= num_list_blocks(p.num_selected[m])) return;
+  Scratch s;
+  s.num_entries = rows.count;
+  if (rows.count > 0) {
+    pack_queries<Row>(p, m, heads, s);
+    weigh_narrow<Row>(p, rows, s);
+  }
+  const StoreSink sink = store_block(p, m, block, heads, s);
+  if (rows.count > 0) sum_narrow<typename Row::Latent>(p, rows, s, heads.end - heads.begin, sink);
+}
+
+// The query rows of a piece at once.
+template <class Row>
+void split_wide(const SparseAttentionParams& p, const SplitPiece& part, HeadRange heads, const SharedRows& shared) {
+  WideRows rows;
+  Scratch s[kMaxSharedRows];
+  StoreSink sink[kMaxSharedRows];
+  find_rows(p, shared, rows);
+  for (int32_t q = 0; q < part.num_rows; ++q) {
+    s[q].num_entries = shared.num_entries[q];
+    if (s[q].num_entries > 0) pack_queries<Row>(p, part.row + q, heads, s[q]);
+  }
+  weigh_wide<Row>(p, part.num_rows, rows, s);
+  for (int32_t q = 0; q < part.num_rows; ++q) {
+    if (part.block < num_list_blocks(p.num_selected[part.row + q]))
+      sink[q] = store_block(p, part.row + q, part.block, heads, s[q]);
+  }
+  sum_wide<typename Row::Latent>(p, shared, part.num_rows, rows, s, heads.end - heads.begin, sink);
+}
+
+template <class Row>
+void split_piece_of(const SparseAttentionParams& p, const SplitPiece& part) {
   const HeadRange heads = head_range(p, part.group);
-  const int32_t num_heads = heads.end - heads.begin, latent = p.format.latent_values;
-  float* partial = partial_of(p, part.row, part.block, heads.begin);
-  Walk<Row> walk;
-  if (walk.find(p, part.row, part.block) == 0) {
-    for (int32_t h = 0; h < num_heads; ++h) partial[h * (latent + 2) + latent + 1] = 0;
-    return;
+  NarrowRows rows;
+  if (part.num_rows == 1) {
+    find_rows(p, part.row, part.block, rows);
+    return split_row<Row>(p, part.row, part.block, heads, rows);
   }
-  pack_queries<Row>(p, part.row, heads, walk.s);
-  walk.weigh(p);
-  for (int32_t h = 0; h < num_heads; ++h) {
-    partial[h * (latent + 2) + latent] = walk.s.block_max[h];
-    partial[h * (latent + 2) + latent + 1] = walk.s.block_sum[h];
+  SharedRows shared;
+  share_rows(p, part.row, part.num_rows, part.block, shared);
+  if constexpr (Row::Latent::kCoded) {  // lists with little in common gain nothing from it
+    if (4 * shared.num_rows <= 3 * shared.total_entries()) return split_wide<Row>(p, part, heads, shared);
   }
-  walk.sum(p, num_heads, StoreSink{partial, latent + 2});
+  for (int32_t q = 0; q < part.num_rows; ++q) {
+    find_rows(p, part.row + q, part.block, shared, q, rows);
+    split_row<Row>(p, part.row + q, part.block, heads, rows);
+  }
 }
 
 // One head's A takes in a block's a; values stand in the same order in both.

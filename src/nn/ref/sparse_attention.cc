@@ -81,10 +81,10 @@ void ref_attention_whole(const SparseAttentionParams& p, int32_t piece, int32_t)
 
 void ref_attention_split(const SparseAttentionParams& p, int32_t piece, int32_t num_pieces) {
   const SplitPiece part = split_piece(p, piece, num_pieces);
-  if (part.block >= num_list_blocks(p.num_selected[part.row])) return;
   const HeadRange heads = head_range(p, part.group);
-  for (int32_t h = heads.begin; h < heads.end; ++h) {
-    block_of(p, part.row, h, part.block, partial_of(p, part.row, part.block, h));
+  for (int32_t m = part.row; m < part.row + part.num_rows; ++m) {
+    if (part.block >= num_list_blocks(p.num_selected[m])) continue;
+    for (int32_t h = heads.begin; h < heads.end; ++h) block_of(p, m, h, part.block, partial_of(p, m, part.block, h));
   }
 }
 
