@@ -115,13 +115,13 @@ plant("gather", "places_behind_the_list_not_cleared", "the status row still name
       (GATHER, "std::clamp(places_[p_.topk], 0, p_.topk)", "p_.topk"))
 plant("gather", "row_behind_the_list_stays", "the first place behind a shorter list counts as part of it",
       (GATHER_REF, "place < 0 || place >= list.num_ids", "place < 0 || place > list.num_ids"),
-      (GATHER, "place < 0 || place >= num_ids_", "place < 0 || place > num_ids_"))
+      (GATHER, "(place >= 0) & (place < num_ids_)", "(place >= 0) & (place <= num_ids_)"))
 plant("gather", "moved_row_not_copied", "a moved row is only written down at its new place",
       (GATHER_REF, "RowCopier(p.selection, p.selection).copy(to, list.first_row + list.source[i]);", ""),
       (GATHER, "from_selection_.copy(to, first_row_ + source_[i]);", ""))
 plant("gather", "rows_that_stay_overwritten", "new rows fill the places from the first one on",
       (GATHER_REF, "while (list.is_wanted[next_free] != 0) ++next_free;", ""),
-      (GATHER, "while (is_wanted_[next_free] != 0) ++next_free;", ""))
+      (GATHER, "num_free += is_wanted_[place] == 0;", "++num_free;"))
 plant("gather", "hits_and_misses_swapped", "rows that stay are counted as read",
       (GATHER_REF, "is_window ? 2 : is_hit ? 0 : 1", "is_window ? 2 : is_hit ? 1 : 0"),
       (GATHER, "{hits_, num_ids_ - num_window_ - hits_,", "{num_ids_ - num_window_ - hits_, hits_,"))
@@ -135,7 +135,7 @@ plant("gather", "overwritten_row_still_read", "the ring is taken to hold one row
       (GATHER, "id < oldest_in_window_", "id < oldest_in_window_ - 1"))
 plant("gather", "zeros_are_a_hit_later", "a row that could not be had is written down as if it were there",
       (GATHER_REF, "exists ? list.ids[i] : -1", "list.ids[i]"),
-      (GATHER, "places_[place] = -1;", "places_[place] = ids_[i];"))
+      (GATHER, "exists ? ids_[i] : -1", "ids_[i]"))
 plant("gather", "queries_share_a_selection", "all queries of a cache slot use the selection of the first",
       (GATHER_REF, "slot * p.status_queries + q", "slot * p.status_queries"),
       (GATHER, "slot * p.status_queries + q", "slot * p.status_queries"))

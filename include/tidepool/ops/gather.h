@@ -59,7 +59,7 @@ struct GatherParams {
   // spilled_len; added to. Null: not counted (layers that share lists with one that counts).
   int64_t* counts = nullptr;
 };
-inline constexpr int32_t kGatherScratch = 6;
+inline constexpr int32_t kGatherScratch = 10;
 
 // Pieces: one per (batch row < num_rows, query).
 const device::OpType& gather_ref();

@@ -1,6 +1,7 @@
-// As ref/gather.cc; the places of the last step are found through a hash table, one probe or two per id whatever the
-// order of the list. Rows that the piece copies itself are few (ids of this step and those not spilled yet), so nothing
-// is loaded ahead of them.
+// As ref/gather.cc; the places of the last step are found through a hash table, a probe or two per id whatever the
+// order of the list. Which ids are hits cannot be predicted, so what comes after the look-up does not branch on it:
+// entries that need a place and places that are free are listed, then paired. Rows that the piece copies itself are few
+// (ids of this step and those not spilled yet), so nothing is loaded ahead of them.
 #include <algorithm>
 #include <bit>
 
@@ -16,10 +17,10 @@ namespace {
 // What becomes of a list entry; a number >= 0 is the place where its row lies already.
 enum : int32_t { kRead = -1, kDropped = -2 };
 
-// Places by the position they hold: open addressing, at most half full, in [table_slots(topk)] words of scratch.
+// Places by the position they hold: open addressing, at most a quarter full, in [table_slots(topk)] words of scratch.
 // Entries are place + 1, 0 is empty. Places enter in ascending order, so the lowest of one position is met first.
-constexpr uint32_t table_slots(int32_t topk) { return std::bit_ceil(2 * static_cast<uint32_t>(topk)); }
-static_assert(kGatherScratch >= 4 + 2);  // the table, source and is_wanted; table_slots(topk) <= 4 * topk
+constexpr uint32_t table_slots(int32_t topk) { return std::bit_ceil(4 * static_cast<uint32_t>(topk)); }
+static_assert(kGatherScratch >= 2 + 8);  // source, is_wanted and the table; table_slots(topk) < 8 * topk
 
 class PlacesByPosition {
  public:
@@ -72,28 +73,21 @@ class List {
     source_ = p.scratch + first_entry_ * kGatherScratch;
     is_wanted_ = source_ + p.topk;
     table_ = is_wanted_ + p.topk;
+    pending_ = table_;  // the table is done with by then
+    free_ = table_ + p.topk;
   }
 
   // Returns how many rows are left to the store, listed in copies.
   int32_t gather(RowCopy* copies) {
     compact();
     find_places();
-    int32_t num_copies = 0, next_free = 0;
-    for (int32_t i = 0; i < p_.topk; ++i) {
-      int32_t place = source_[i];
-      RowLocation& location = p_.locations[first_entry_ + i];
-      location = {};
-      if (place == kDropped) continue;
-      if (place < 0 || place >= num_ids_) {
-        while (is_wanted_[next_free] != 0) ++next_free;
-        place = next_free++;
-        if (!fill(i, first_row_ + place, copies, num_copies)) {
-          places_[place] = -1;
-          continue;
-        }
-        places_[place] = ids_[i];
-      }
-      location = {Place::kSelection, static_cast<int32_t>(first_row_ + place)};
+    const int32_t num_pending = locate_what_stays();
+    int32_t num_copies = 0;
+    for (int32_t k = 0; k < num_pending; ++k) {
+      const int32_t i = pending_[k], place = free_[k];
+      const bool exists = fill(i, first_row_ + place, copies, num_copies);
+      places_[place] = exists ? ids_[i] : -1;
+      if (exists) p_.locations[first_entry_ + i] = {Place::kSelection, static_cast<int32_t>(first_row_ + place)};
     }
     std::fill(places_ + num_ids_, places_ + p_.topk, -1);
     places_[p_.topk] = num_ids_;
@@ -140,6 +134,27 @@ class List {
     }
   }
 
+  // Locations of the entries that stay, {kNone, 0} for all others. Lists what needs a place, and the places that are
+  // free: as many. Returns how many entries need one.
+  int32_t locate_what_stays() {
+    const int32_t first_row = static_cast<int32_t>(first_row_);
+    RowLocation* locations = p_.locations + first_entry_;
+    int32_t num_pending = 0, num_free = 0;
+    for (int32_t i = 0; i < p_.topk; ++i) {
+      const int32_t place = source_[i];
+      const bool stays = (place >= 0) & (place < num_ids_);
+      locations[i].place = static_cast<Place>(stays ? static_cast<int32_t>(Place::kSelection) : 0);
+      locations[i].index = stays ? first_row + place : 0;
+      pending_[num_pending] = i;
+      num_pending += !stays & (place != kDropped);
+    }
+    for (int32_t place = 0; place < num_ids_; ++place) {
+      free_[num_free] = place;
+      num_free += is_wanted_[place] == 0;
+    }
+    return num_pending;
+  }
+
   // Fills row `to` of the selection with the row of entry i, at once or through `copies`. False: there is none.
   bool fill(int32_t i, int64_t to, RowCopy* copies, int32_t& num_copies) {
     const int32_t id = ids_[i];
@@ -175,6 +190,8 @@ class List {
   int32_t* source_ = nullptr;     // [topk] of each entry
   int32_t* is_wanted_ = nullptr;  // [topk] the row at a place stays or is moved
   int32_t* table_ = nullptr;
+  int32_t* pending_ = nullptr;  // [topk] entries that need a place
+  int32_t* free_ = nullptr;     // [topk] places, ascending
   int32_t visible_ = 0, newest_final_ = 0, spilled_len_ = 0;
   int32_t num_ids_ = 0, num_window_ = 0, hits_ = 0, unspilled_ = 0;
 };
