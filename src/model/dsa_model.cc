@@ -258,8 +258,14 @@ void DsaModel::push_attention(int32_t layer, cache::KvCache& cache) {
   if (in().decode[1] > 0) {
     p.rows = {in().decode.data(), max_rows_};
     p.locations = cache.decode_locations(layer);
+    if (limits_.num_draft_tokens > 0 && pass_ != cache::Pass::kMtpDraft) {
+      p.q_len = 1 + limits_.num_draft_tokens;
+      p.positions = buffers_->topk;
+    }
     push(nn::attention_split(backend), p);
     push(nn::attention_merge(backend), p);
+    p.q_len = 1;
+    p.positions = nullptr;
   }
   if (installs_after_serve()) cache.install(layer);
   if (in().chunk[1] > in().chunk[0]) {
