@@ -11,11 +11,6 @@
 namespace tidepool::test {
 namespace {
 
-std::string source_dir() {
-  const char* dir = std::getenv("TIDEPOOL_SOURCE_DIR");
-  return dir != nullptr ? dir : ".";
-}
-
 template <typename To, typename From>
 std::vector<To> convert(const model::TensorView& view) {
   std::vector<To> out(view.num_values());
@@ -134,6 +129,11 @@ std::vector<int32_t> without_suffix(const int32_t* row, int64_t width) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < width && row[i] >= 0; ++i) ids.push_back(row[i]);
   return ids;
+}
+
+std::string source_dir() {
+  const char* dir = std::getenv("TIDEPOOL_SOURCE_DIR");
+  return dir != nullptr ? dir : ".";
 }
 
 std::string golden_dir() {

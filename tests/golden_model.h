@@ -12,6 +12,7 @@
 
 namespace tidepool::test {
 
+std::string source_dir();  // the checkout
 std::string golden_dir();  // TIDEPOOL_GOLDEN_DIR, or tests/golden of the checkout
 // Folders of golden_dir()/kind, sorted; empty when there are none.
 std::vector<std::string> golden_cases(const std::string& kind);
