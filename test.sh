@@ -10,7 +10,7 @@ export TIDEPOOL_GOLDEN_DIR="${TIDEPOOL_GOLDEN_DIR:-$PWD/tests/golden}"
 export CTEST_PARALLEL_LEVEL="${CTEST_PARALLEL_LEVEL:-$(nproc)}"
 export UBSAN_OPTIONS=print_stacktrace=1
 # What a sanitizer slows down by too much, and what it cannot tell anything about.
-not_for_sanitizers='_NOT_BUILT$|layers_point_down|check_layers_'
+not_for_sanitizers='_NOT_BUILT$|layers_point_down|check_layers_|^Setting/Matrix|^Drafts\.sampled'
 # The folders with threads; the schedules are in step_test.
 tsan_targets=(base_test device_test graph_test ops_test cache_test engine_test step_test)
 
