@@ -23,8 +23,8 @@ struct CompileOptions {
   // Events that other lists record, or the host: before each replay the host has waited for what they stand for, so the
   // list's waits for them order nothing.
   std::vector<const device::Event*> waited_by_host;
-  std::string dump_dir;                     // "": no pictures
-  std::string name = "step";                // pictures are DIR/NAME-NN-PASS.dot
+  std::string dump_dir;       // "": no pictures
+  std::string name = "step";  // pictures are DIR/NAME-NN-PASS.dot
 };
 
 struct PassReport {
