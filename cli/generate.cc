@@ -102,8 +102,8 @@ void fit_to_prompts(EngineOptions& options, const base::FlagSet& flags, const Op
   const int32_t len = needed_len(o, prompts, config, max_position);
   if (options.max_model_len == 0) options.max_model_len = len;
   if (o.engine.max_num_seqs == 0) options.max_num_seqs = static_cast<int32_t>(prompts.ids.size());
-  // The published runner prefills whole prompts before it decodes. In one chunk each, the first requests are not at
-  // their end before the last prompt is done, and the whole batch decodes together.
+  // The published runner prefills whole prompts, and all of them before it decodes the batch.
+  options.prefill_first = config.has_value();
   if (config && !flags.given("--max-num-batched-tokens")) {
     const int64_t rows = prompts.longest() + std::ssize(prompts.ids) * (1 + options.num_draft_tokens);
     options.max_num_batched_tokens =

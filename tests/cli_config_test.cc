@@ -85,6 +85,7 @@ TEST(CliConfig, TheOffloadSamplesRunOnOneRank) {
     EXPECT_EQ(published.at("batch").as_int(), 3);
     EXPECT_EQ(published.at("assumed_accept_length").as_double(), has_drafts ? 2.7 : 1.0);
     EXPECT_EQ(published.at("accept_length").as_double(), out.at("accept_length").as_double());
+    EXPECT_EQ(published.at("decoding_requests").as_int(), 3);
     EXPECT_GT(published.at("latency_ms").as_double(), 0);
     EXPECT_GT(published.at("measured_tokens_per_s").as_double(), 0);
     const std::string line =

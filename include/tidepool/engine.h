@@ -64,6 +64,9 @@ struct EngineOptions {
   // Draft steps after the first, where they keep the first one's lists, read what it has served. False: they are served
   // again. No result depends on it.
   bool mtp_gather_reuse = true;
+  // No request decodes while a prompt is not done: a static batch, as the published runner has it. No result depends on
+  // it.
+  bool prefill_first = false;
   ExecMode exec = ExecMode::kEager;
   std::string dump_graph;        // kCompile: directory for the graph before and after each pass (dot); "": none
   uint64_t device_kv_bytes = 0;  // budget of the device arena for KV; 0: what max_num_seqs x max_model_len needs

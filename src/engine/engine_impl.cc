@@ -214,10 +214,12 @@ void EngineImpl::schedule(StepResult& result) {
     if (chooses && r.first_logit_row < 0) r.first_logit_row = static_cast<int32_t>(tokens_.logit_rows.size());
     tokens_.logit_rows.push_back(static_cast<int32_t>(row_request_.size()) - 1);
   };
+  const bool holds_decode =
+      options_.prefill_first && std::any_of(running_.begin(), running_.end(), [](auto& r) { return r->in_prefill(); });
   for (auto& r : running_) {
     r->first_logit_row = -1;
     r->new_tokens = 0;
-    if (r->in_prefill()) continue;
+    if (r->in_prefill() || holds_decode) continue;
     rows_.decode.push_back({r->cache_slot, r->num_computed + 1 + options_.num_draft_tokens});
     add_row(*r, r->tokens[static_cast<size_t>(r->num_computed)], r->num_computed, true);
     for (size_t j = 0; j < num_drafts(); ++j)

@@ -105,6 +105,29 @@ TEST(Engine, the_result_does_not_depend_on_what_else_runs) {
   }
 }
 
+TEST(Engine, a_static_batch_decodes_once_all_prompts_are_done_and_gives_the_same_result) {
+  const std::vector<RequestOptions> requests{request_of(30, 20, 3), request_of(70, 20, 4), request_of(9, 20, 5)};
+  for (int32_t drafts : {0, 2}) {
+    EngineOptions options = tiny_options(OffloadRoute::kSelect);
+    options.max_num_seqs = 3;
+    options.num_draft_tokens = drafts;
+    EngineImpl together(options);
+    const auto expected = run_all(together, requests);
+    options.prefill_first = true;
+    EngineImpl engine(options);
+    EXPECT_EQ(run_all(engine, requests), expected);
+    StepResult result;
+    int32_t most = 0;
+    for (const auto& r : requests) EXPECT_TRUE(engine.submit(r).admitted);
+    while (engine.has_work()) {
+      engine.step(result);
+      EXPECT_TRUE(result.prefill_tokens == 0 || result.decode_tokens == 0);
+      most = std::max(most, result.decode_tokens);
+    }
+    EXPECT_EQ(most, 3);
+  }
+}
+
 TEST(Engine, one_by_one_decoding_of_a_text_gives_the_logits_of_its_prefill) {
   auto options = tiny_options(OffloadRoute::kSelect);
   options.record_hidden = true;
