@@ -30,9 +30,9 @@ struct Access {
 //
 // It is also asked for every step (for_every_step) of an operation that was recorded and will be replayed in steps with
 // as many rows: then whatever the same parameters let it touch in any of them is declared, whatever lengths and tables
-// in memory say in this one. Where they only choose a part of an array that outlives the step (a cache slot, a row), any
-// part of it stands for the whole; arrays that are written anew in each step are declared as far as they may ever be
-// used.
+// in memory say in this one. Where they only choose a part of an array that outlives the step (a cache slot, a row),
+// any part of it stands for the whole; arrays that are written anew in each step are declared as far as they may ever
+// be used, and as read too by an operation that leaves some of what it declares to write as others have written it.
 class AccessList {
  public:
   explicit AccessList(bool about_to_run = false) : about_to_run_(about_to_run) {}

@@ -125,6 +125,12 @@ void make_storages(Graph& graph) {
   }
 }
 
+uint64_t bytes_of_storages(const Graph& graph, bool at_home) {
+  RangeSet all;
+  for (const Storage& s : graph.storages) all.add(at_home ? s.range : s.place());
+  return all.bytes();
+}
+
 bool live_together(const Storage& a, const Storage& b) { return a.first <= b.last && b.first <= a.last; }
 
 std::optional<std::vector<uint64_t>> place_storages(const std::vector<Storage>& storages, Range memory) {

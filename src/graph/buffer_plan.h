@@ -15,6 +15,9 @@ inline constexpr uint64_t kStorageAlignment = 64;  // of an arena's allocations 
 // single one, which is at home and lives for the whole step.
 void make_storages(Graph& graph);
 
+// How many bytes all storages cover together, where they lie now or at home.
+uint64_t bytes_of_storages(const Graph& graph, bool at_home);
+
 // Whether a storage is needed while another one is.
 bool live_together(const Storage& a, const Storage& b);
 

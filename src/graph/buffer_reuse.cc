@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -35,12 +34,6 @@ std::vector<Move> moves_of(const Graph& graph, const Node& node) {
     moves.push_back({graph.objects[static_cast<size_t>(use.object)].range, s.begin - s.range.begin});
   }
   return moves;
-}
-
-uint64_t bytes_touched(const Graph& graph, bool at_home) {
-  RangeSet all;
-  for (const Storage& s : graph.storages) all.add(at_home ? s.range : s.place());
-  return all.bytes();
 }
 
 class Reuse {
@@ -141,7 +134,7 @@ PassReport reuse_buffers(Graph& graph, const device::Arena* activations) {
   }
   Reuse(graph, memory_of(*activations), report).run();
   move_uses(graph);
-  const uint64_t before = bytes_touched(graph, true), after = bytes_touched(graph, false);
+  const uint64_t before = bytes_of_storages(graph, true), after = bytes_of_storages(graph, false);
   const auto num_home = std::count_if(graph.storages.begin(), graph.storages.end(), [](auto& s) { return s.at_home; });
   report.summary = fmt::format("{} buffers ({} at home) in {} instead of {}", graph.storages.size(), num_home,
                                base::bytes_text(after), base::bytes_text(before));

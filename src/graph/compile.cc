@@ -5,19 +5,13 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "device/copy.h"
+#include "graph/buffer_plan.h"
 #include "graph/build.h"
 #include "graph/dot.h"
 #include "graph/passes.h"
 
 namespace tidepool::graph {
 namespace {
-
-// Bytes a storage needs in all, from the report of reuse_buffers' graph.
-uint64_t activation_bytes(const Graph& graph, bool at_home) {
-  RangeSet all;
-  for (const Storage& s : graph.storages) all.add(at_home ? s.range : s.place());
-  return all.bytes();
-}
 
 class Emitter {
  public:
@@ -110,8 +104,8 @@ CompiledStep compile(const device::OpList& traced, const CompileOptions& options
   verify(graph);
   report.clones_after = graph.num_clones();
   report.clone_bytes_after = graph.clone_bytes();
-  report.activation_bytes_before = activation_bytes(graph, true);
-  report.activation_bytes_after = activation_bytes(graph, false);
+  report.activation_bytes_before = bytes_of_storages(graph, true);
+  report.activation_bytes_after = bytes_of_storages(graph, false);
   return emit(graph, std::move(report));
 }
 

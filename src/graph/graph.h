@@ -6,9 +6,10 @@
 // the next one. An operation that writes an object takes its version so far and returns a new one.
 //
 // Activations (allocations of one arena) hold nothing from step to step. Rule for operators: what an operation declares
-// to write of an activation it writes, in every row of the step, before any operation of the step reads it. So where
-// nothing of the old bytes is read any more, a write begins a value of its own, without an input. An activation that is
-// read before the step writes it is no such scratch: it is carried, like every other object.
+// to write of an activation, and not to read, it writes in every row of the step before any operation of the step reads
+// it; one that fills gaps which another left declares to read as well. So where nothing of the old bytes is read any
+// more, a write begins a value of its own, without an input. An activation that is read before the step writes it is no
+// such scratch: it is carried, like every other object.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,7 @@ struct Use {
 struct Node {
   enum class Kind { kOperation, kClone };
   Kind kind = Kind::kOperation;
-  int32_t entry = 0;  // the how-manieth operation of the recorded list; a clone: of the one it is made for
+  int32_t entry = 0;  // number among the operations of the recorded list, from 0; a clone: of the one it is for
   const device::OpType* type = nullptr;
   std::vector<std::byte> params;
   device::Event* done = nullptr;  // of an asynchronous operation

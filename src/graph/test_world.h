@@ -2,6 +2,7 @@
 // that it reads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>

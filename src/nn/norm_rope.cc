@@ -67,6 +67,8 @@ void declare_query_rope(const QueryRopeParams& p, AccessList& list) {
   read_rows(p.cos_table, p.rows.max_rows, p.rope_dim / 2, p.rope_dim / 2, list);
   read_rows(p.sin_table, p.rows.max_rows, p.rope_dim / 2, p.rope_dim / 2, list);
   write_rows(p.out + p.latent_dim, heads, out_width, p.rope_dim, list);
+  // The latent parts up to that of the last head lie between and stay.
+  if (list.every_step()) read_rows(p.out + p.latent_dim, heads - 1, out_width, out_width, list);
 }
 
 Cost query_rope_cost(const QueryRopeParams& p) {

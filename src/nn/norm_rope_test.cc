@@ -200,6 +200,12 @@ TEST(QueryRope, rotates_adjacent_pairs_behind_the_latent_part_of_every_head) {
     for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(is_poison(out[7 * row + i]));
     for (size_t i = 0; i < 4; ++i) EXPECT_EQ(out[7 * row + 3 + i], expected[4 * row + i]);
   }
+  device::AccessList now;
+  auto every_step = device::AccessList::for_every_step();
+  query_rope(Backend::kCpu).declare(&p, now);
+  query_rope(Backend::kCpu).declare(&p, every_step);
+  EXPECT_FALSE(declared(now, &out[7], 3 * sizeof(float), false));
+  EXPECT_TRUE(declared(every_step, &out[7], 3 * sizeof(float), false));  // latents between what it writes
 }
 
 struct WriteFixture {
