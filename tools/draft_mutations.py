@@ -4,7 +4,7 @@ What makes drafts worse and no text wrong is found by the golden cases alone, or
 was drafted.
 """
 
-from mutations import CACHE, ENGINE, INPUTS, plant
+from mutations import ENGINE, INPUTS, plant
 
 DRAFTS, VERIFY = "src/engine/engine_drafts.cc", "src/engine/speculative.cc"
 MTP, MODEL = "src/model/dsa_model_mtp.cc", "src/model/dsa_model.h"
@@ -67,8 +67,7 @@ plant("mtp", "list_made_again", "draft steps run the indexer though they should 
       (MODEL, "return config_.index_share_for_mtp_iteration;", "return false;"))
 plant("mtp", "rows_installed_before_the_last_draft", "the pool changes while draft steps still read it",
       (MTP, "return pass_ != Pass::kMtpRows || !keeps_draft_lists() || limits_.num_draft_tokens == 1;", "return true;"))
-plant("mtp", "ring_overwritten_before_the_spill", "nothing bounds how far spills lag behind the MTP layer's ring",
-      (CACHE, "o.spill_turns = std::min(o.spill_turns, std::max(1, o.window_rows - 1));", ""),
+plant("mtp", "ring_overwritten_before_the_spill", "the wait for the ring forgets the rows that drafts will take",
       (INPUTS, "must_wait |= options_.has_mtp && mtp_track_.spilled_len(row.cache_slot) <= newest_draft -"
                " options_.window_rows;", "(void)newest_draft;"))
 plant("mtp", "one_list_of_operations_for_any_number_of_requests", "a replayed pass may be one of another batch",

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "cache/test_held_store.h"
 #include "cache/test_requests.h"
 #include "cache/test_steps.h"
 #include "device/ring.h"
@@ -15,46 +16,11 @@ namespace tidepool::cache {
 namespace {
 
 using device::kMainStream;
+using testing::HeldStore;
 using testing::RandomRequests;
 using testing::small_options;
 using testing::TestSteps;
 using tidepool::testing::DelayedRowStore;
-
-// A store that keeps what it is to write until nothing else can run. Reads are done at once.
-class HeldStore : public ops::RowStore {
- public:
-  explicit HeldStore(std::unique_ptr<ops::RowStore> inner) : inner_(std::move(inner)) {}
-  ~HeldStore() override {
-    while (release_newest()) {
-    }
-  }
-  void fetch(const ops::RowTransfer& transfer, device::Event& done) override { inner_->fetch(transfer, done); }
-  void store(const ops::RowTransfer& transfer, device::Event& done) override { held_.push_back({transfer, &done}); }
-  uint64_t resource(int32_t group, int32_t layer) const override { return inner_->resource(group, layer); }
-
-  bool release_newest() {
-    if (held_.empty()) return false;
-    const Held held = held_.back();
-    held_.pop_back();
-    inner_->store(held.transfer, *held.done);
-    return true;
-  }
-  // A copy to the record is still to come in some layer.
-  bool holds(int32_t record) const {
-    return std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
-      return std::any_of(held.transfer.copies, held.transfer.copies + held.transfer.count,
-                         [&](const ops::RowCopy& copy) { return copy.record == record; });
-    });
-  }
-
- private:
-  struct Held {
-    ops::RowTransfer transfer;
-    device::Event* done;
-  };
-  std::unique_ptr<ops::RowStore> inner_;
-  std::vector<Held> held_;
-};
 
 StepRows decode(std::vector<StepRows::Decode> rows) { return {std::move(rows), {}}; }
 
