@@ -181,7 +181,7 @@ TEST(PublishedConfig, WhatIsNoYamlOrMoreThanIsNeededIsRefused) {
        {"<<: {model_path: m}\n", "f.yaml:1:1: merge keys (<<) are" + not_available + "; write the values out"},
        {"model_path: !!str m\n", "f.yaml:1:13: the tag tag:yaml.org,2002:str: tags are" + not_available},
        {"[a, b]: m\n", "f.yaml:1:1: a list is a key here, or is not closed; a key must be a text"},
-       {std::string("model_path: m\nx\0y: 1\n", 23), "f.yaml:2:2: not a text in UTF-8: byte 0x00"},
+       {std::string("model_path: m\nx\0y: 1\n", 21), "f.yaml:2:2: not a text in UTF-8: byte 0x00"},
        {"\xff\xfe"
         "m",
         "f.yaml:1:1: not a text in UTF-8: byte 0xff"},

@@ -41,7 +41,12 @@ uint64_t read_all(const std::byte* data, size_t bytes) {
     a = hn::Add(a, hn::LoadU(d, words + i));
     b = hn::Add(b, hn::LoadU(d, words + i + kLanes));
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+  // Added lane by lane: some targets reduce unsigned lanes by signed additions, which overflow.
+  uint32_t lanes[kLanes];
+  hn::StoreU(hn::Add(a, b), d, lanes);
+  uint64_t sum = 0;
+  for (const uint32_t lane : lanes) sum += lane;
+  return sum;
 }
 
 }  // namespace HWY_NAMESPACE
