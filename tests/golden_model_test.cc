@@ -41,6 +41,11 @@ EngineOptions select_options(EngineOptions o, int32_t pool_size) {
   return o;
 }
 
+EngineOptions gather_options(EngineOptions o) {
+  o.route = OffloadRoute::kGather;
+  return o;
+}
+
 struct TargetGuard {
   ~TargetGuard() { nn::force_simd_target(""); }
 };
@@ -55,6 +60,7 @@ void check_kind(const std::string& kind, int32_t pool_size) {
       const auto options = parity_options(model_of(dir));
       expect_same(options, dir, target + " off");
       expect_same(select_options(options, pool_size), dir, target + " select");
+      expect_same(gather_options(options), dir, target + " gather");
     }
   }
 }
@@ -73,6 +79,7 @@ TEST(GoldenModel, plain_loops_agree_with_every_transformers_case) {
     options.reference_kernels = true;
     expect_same(options, dir, "reference off");
     expect_same(select_options(options, 16), dir, "reference select");
+    expect_same(gather_options(options), dir, "reference gather");
   }
 }
 
