@@ -1,11 +1,9 @@
 #include "tiny_models.h"
 
-#include <unistd.h>
-
 #include <cstring>
-#include <filesystem>
 
 #include "model/presets.h"
+#include "model/testing.h"
 #include "model/testing_checkpoint.h"
 #include "tidepool/checkpoint.h"
 
@@ -14,19 +12,14 @@ namespace {
 
 using model::testing::Tensor;
 
+// In a directory whose name nothing had before: a test that was killed leaves its own behind.
 class TemporaryModel {
  public:
-  explicit TemporaryModel(const std::string& name)
-      : path_(
-            (std::filesystem::temp_directory_path() / ("tidepool-" + name + "-" + std::to_string(getpid()))).string()) {
-  }
-  ~TemporaryModel() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  explicit TemporaryModel(const std::string& name) : path_(directory_ / name) {}
   const std::string& path() const { return path_; }
 
  private:
+  model::testing::TemporaryDirectory directory_;
   std::string path_;
 };
 

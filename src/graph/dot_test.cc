@@ -89,6 +89,7 @@ TEST_F(Dot, APictureIsWellFormedAndNamesAreEscaped) {
 
 TEST_F(Dot, CompilingWritesOnePictureBeforeAndOneAfterEachPass) {
   const auto dir = std::filesystem::temp_directory_path() / ("tidepool-dot-" + std::to_string(getpid()));
+  std::filesystem::remove_all(dir);  // of a test that was killed
   CompileOptions options = w.options();
   options.dump_dir = (dir / "new").string();
   options.name = "decode-3";
