@@ -20,7 +20,9 @@ constexpr int32_t kMain = 0, kMtp = 3;  // groups
 class DraftSteps {
  public:
   explicit DraftSteps(uint64_t seed)
-      : executor_({.schedule = device::Schedule::kRandom, .seed = seed, .check_order = true}),
+      : executor_({.schedule = seed % 2 == 0 ? device::Schedule::kRandom : device::Schedule::kPreferMain,
+                   .seed = seed,
+                   .check_order = true}),
         cache_(make_options(), executor_),
         lists_(static_cast<size_t>(cache_.options().topk * (1 + kDrafts + cache_.options().max_chunk_rows)), -1),
         slot_(cache_.open(kLen)) {
@@ -119,7 +121,7 @@ TEST(KvCacheDrafts, a_row_is_spilled_once_and_only_when_it_is_known_to_stand) {
 
 TEST(KvCacheDrafts, no_ring_row_is_taken_before_what_it_holds_is_in_the_store) {
   std::mt19937_64 random(2);
-  int64_t behind = 0;
+  int32_t most_behind = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
     DraftSteps steps(seed);
     for (int32_t len = 0; len < kLastBegin;) {
@@ -129,13 +131,13 @@ TEST(KvCacheDrafts, no_ring_row_is_taken_before_what_it_holds_is_in_the_store) {
       ASSERT_GT(steps.spilled_len(), newest - steps.window_rows());
       for (int32_t p = 0; p <= newest - steps.window_rows(); ++p) ASSERT_EQ(steps.num_stored(kMain, p), 1) << p;
       for (int32_t p = 0; p <= newest_draft - steps.window_rows(); ++p) ASSERT_EQ(steps.num_stored(kMtp, p), 1) << p;
-      behind += len > 0 && steps.num_stored(kMtp, len - 1) == 0;
+      most_behind = std::max(most_behind, len - steps.spilled_len());
       steps.main_pass();
       steps.mtp_passes(len, stand);
       len += stand;
     }
   }
-  EXPECT_GT(behind, 100);
+  EXPECT_GE(most_behind, 8) << "the store has never been slow";
 }
 
 }  // namespace
