@@ -23,6 +23,7 @@ import time
 
 sys.dont_write_bytecode = True  # no __pycache__ in the checkout
 import draft_mutations  # noqa: E402,F401 (adds to the list)
+import gather_mutations  # noqa: E402,F401
 from mutations import MUTATIONS  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -202,11 +202,15 @@ class KvCache {
   int64_t prefill_fetched_rows() const { return prefill_fetched_; }
   int64_t spilled_rows() const { return spilled_rows_; }
   int64_t slot_resets() const { return slot_resets_; }
-  // For who turns a recorded decode step into another list: the event of every step that the host looks at, and what
-  // operations touch beside the arena, by name. host_ordered are the window rings and the rows of the host store: the
-  // host waits for spills before a ring row is written again, and says through spilled_len what may be fetched.
-  device::Event& spill_mark() { return main_track_.mark(); }
+  // For who turns the recorded list of a pass into another one: what operations touch beside the arena, by name;
+  // host_ordered are the window rings and the rows of the host store, as the host waits for spills before a ring row is
+  // written again, and says through spilled_len what may be fetched.
   std::vector<device::Region> regions() const;
+  // The events that the host observes: another list must record them as often as the pass did.
+  std::vector<device::Event*> host_events() { return {&main_track_.mark(), &mtp_track_.mark()}; }
+  // Events of the MTP layer that one pass records and another waits for. The host has waited for all streams behind
+  // them when it writes the inputs of that other pass, so that lists of single passes can leave them out.
+  std::vector<const device::Event*> events_between_passes() const;
   const device::Arena& arena() const { return *arena_; }
   device::Arena& arena() { return *arena_; }
   uint64_t host_bytes() const { return host_bytes_; }
@@ -218,11 +222,6 @@ class KvCache {
   void assume_filled(int32_t cache_slot, int32_t len);
   void assume_mtp_filled(int32_t cache_slot, int32_t len);  // the MTP layer alone, whose passes are left out
   ops::RowStore& store() { return *store_; }
-  // Events that the host observes; a graph of operations must record them as often as the pass did.
-  std::vector<device::Event*> host_events() { return {&main_track_.mark(), &mtp_track_.mark()}; }
-  // Events of the MTP layer that one pass records and another waits for. The host has waited for all streams behind
-  // them when it writes the inputs of that other pass, so that lists of single passes can leave them out.
-  std::vector<const device::Event*> events_between_passes() const;
   int32_t host_record(int32_t cache_slot, int32_t position) const;
   int32_t device_loc(int32_t cache_slot, int32_t position) const;
   const ops::GroupState& group_state(int32_t group) const { return groups_[static_cast<size_t>(group)].state; }
@@ -290,6 +289,9 @@ class KvCache {
   void write_chunk_inputs(const StepRows& rows, int32_t count);
   void push_resets();
   void push_plan(Group& group, const int32_t* topk_indices);
+  // What serve and gather have in common.
+  template <typename Params>
+  void fill_sources(Layer& layer, Params& params);
   void push_gather(int32_t layer);
   ops::SpillParams spill_params(const Layer& layer);
   void push_install(int32_t layer_id, bool metadata_update);

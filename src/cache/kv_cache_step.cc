@@ -119,14 +119,10 @@ void KvCache::select(int32_t group_id, const int32_t* topk_indices) {
   }
 }
 
-void KvCache::push_gather(int32_t layer_id) {
-  auto& layer = layers_[static_cast<size_t>(layer_id)];
-  auto& group = groups_[static_cast<size_t>(layer.place.group)];
-  ops::GatherParams p;
+template <typename Params>
+void KvCache::fill_sources(Layer& layer, Params& p) {
   p.batch = decode_batch();
-  p.num_cache_slots = options_.max_cache_slots;
   p.topk = options_.topk;
-  p.topk_indices = group.topk_indices;
   p.window_rows = options_.window_rows;
   p.window = layer.window;
   p.store = store_.get();
@@ -136,14 +132,23 @@ void KvCache::push_gather(int32_t layer_id) {
   p.max_blocks = max_blocks_;
   p.block_size = options_.block_size;
   p.done = &layer.serve_done;
+  p.status = status_.data();
+  p.fetched_rows = layer.fetched.data();
+}
+
+void KvCache::push_gather(int32_t layer_id) {
+  auto& layer = layers_[static_cast<size_t>(layer_id)];
+  auto& group = groups_[static_cast<size_t>(layer.place.group)];
+  ops::GatherParams p;
+  fill_sources(layer, p);
+  p.num_cache_slots = options_.max_cache_slots;
+  p.topk_indices = group.topk_indices;
   p.place_status = layer.place_status;
   p.status_queries = options_.q_len;
   p.selection = selections_[static_cast<size_t>(layer.selection)].rows;
   p.locations = gather_locations_;
   p.copies = gather_copies_;
   p.scratch = gather_scratch_;
-  p.status = status_.data();
-  p.fetched_rows = layer.fetched.data();
   p.counts = layer.place.is_owner ? group.plan_counts.data() : nullptr;
   executor_.push_async(kMainStream, options_.reference_ops ? ops::gather_ref() : ops::gather_cpu(), p,
                        layer.serve_done);
@@ -165,25 +170,13 @@ void KvCache::serve(int32_t layer_id) {
     executor_.wait(kMainStream, layers_[static_cast<size_t>(last_user)].installed);
   }
   ops::ServeParams p;
-  p.batch = decode_batch();
-  p.topk = options_.topk;
+  fill_sources(layer, p);
   p.plan = group.plan;
   p.pool_size = pool_.pool_size;
   p.pool = layer.pool;
-  p.window_rows = options_.window_rows;
-  p.window = layer.window;
-  p.store = store_.get();
-  p.group = layer.place.group;
-  p.layer_in_group = layer.place.index;
-  p.block_table = host_table_.data();
-  p.max_blocks = max_blocks_;
-  p.block_size = options_.block_size;
-  p.done = &layer.serve_done;
   p.selection = selection.rows;
   p.locations = selection.locations;
   p.copies = selection.copies;
-  p.status = status_.data();
-  p.fetched_rows = layer.fetched.data();
   executor_.push_async(kMainStream, options_.reference_ops ? ops::serve_ref() : ops::serve_cpu(), p, layer.serve_done);
   executor_.wait(kMainStream, layer.serve_done);
   executor_.record(kMainStream, layer.served);

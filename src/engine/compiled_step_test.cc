@@ -52,7 +52,7 @@ class CompiledStep : public ::testing::Test {
     graph::CompileOptions o;
     o.activations = &engine.model().arena();
     o.arenas = {&engine.cache().arena()};
-    o.host_events = {&engine.cache().spill_mark()};
+    o.host_events = engine.cache().host_events();
     o.regions = engine.cache().regions();
     for (device::Region& region : o.regions) region.host_ordered &= c.host_ordered;
     return o;
@@ -165,6 +165,26 @@ TEST_F(CompiledStep, NothingIsClonedInstallsRunBesideAndActivationsShare) {
     EXPECT_EQ(entry.stream == device::kSpillStream, entry.type->part == device::Part::kSpill) << entry.type->name;
   }
   EXPECT_EQ(installs, 8);  // one for each layer
+}
+
+TEST_F(CompiledStep, APassThatCannotBeCompiledFailsEachTimeAndNeverRunsInAnotherMode) {
+  for (const ExecMode mode : {ExecMode::kCapture, ExecMode::kCompile}) {
+    EngineOptions options = options_of({});
+    options.exec = mode;
+    options.dump_graph = "/dev/null/pictures";  // no folder can be made there
+    EngineImpl engine(options);
+    EXPECT_TRUE(engine.submit(request({}, 0)).admitted);
+    StepResult result;
+    for (int chunk = 0; chunk < 2; ++chunk) engine.step(result);  // 60 tokens, 32 at a time
+    EXPECT_EQ(result.outputs.size(), 1u);
+    for (int again = 0; again < 3; ++again) {
+      if (mode == ExecMode::kCompile) {
+        EXPECT_THROW(engine.step(result), Error);
+      } else {
+        EXPECT_NO_THROW(engine.step(result));
+      }
+    }
+  }
 }
 
 }  // namespace

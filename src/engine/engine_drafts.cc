@@ -20,16 +20,15 @@ EngineImpl::Choice EngineImpl::verify_row(const engine::Request& r, const float*
     return {*token, has_draft && *token == r.drafts[row]};
   }
   const auto vocab = static_cast<size_t>(config_.vocab_size);
-  auto& p = scratch_p(0);
-  const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
-  if (!engine::distribution({logits, vocab}, params, sample_ids_, sample_p_, p)) return {};
+  auto& p = target_p_;
+  if (!engine::distribution({logits, vocab}, r.sampling(), sample_ids_, sample_p_, p)) return {};
   const auto uniform = [&](Draw draw) {
     return engine::uniform_of(options_.seed, r.options.sampling_stream, static_cast<int64_t>(index), draw);
   };
   if (!has_draft) return {engine::draw(p, uniform(Draw::kBonus)), false};
   const std::span<const double> q(r.draft_p.data() + row * vocab, vocab);
   const auto verdict =
-      engine::verify_draft(p, q, r.drafts[row], uniform(Draw::kAccept), uniform(Draw::kResidual), scratch_p(1));
+      engine::verify_draft(p, q, r.drafts[row], uniform(Draw::kAccept), uniform(Draw::kResidual), residual_p_);
   return {verdict.token, verdict.accepted};
 }
 
@@ -43,8 +42,7 @@ bool EngineImpl::choose_draft(engine::Request& r, const float* logits, size_t dr
     return token.has_value();
   }
   const std::span<double> q(r.draft_p.data() + draft * vocab, vocab);
-  const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
-  if (!engine::distribution(row, params, sample_ids_, sample_p_, q)) return false;
+  if (!engine::distribution(row, r.sampling(), sample_ids_, sample_p_, q)) return false;
   const auto token_number = static_cast<int64_t>(r.num_generated()) + static_cast<int64_t>(draft);
   r.drafts.push_back(
       engine::draw(q, engine::uniform_of(options_.seed, r.options.sampling_stream, token_number, Draw::kDraft)));
@@ -108,11 +106,7 @@ void EngineImpl::run_drafts(StepResult& result) {
     if (status != ops::RequestStatus::kOk) fail_request(*r, status_sentence(status), result);
   }
   if (!options_.record_hidden) return;
-  for (DraftRecord& record : result.drafts) {
-    for (const auto* r : mtp_requests_) {
-      if (r->id == record.request) record.draft_ids = r->drafts;
-    }
-  }
+  for (size_t i = 0; i < result.drafts.size(); ++i) result.drafts[i].draft_ids = mtp_requests_[i]->drafts;
 }
 
 void EngineImpl::record_drafts(StepResult& result) const {

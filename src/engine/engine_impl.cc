@@ -179,7 +179,7 @@ void EngineImpl::make_model() {
   model_ = std::make_unique<model::DsaModel>(config_, *weights_, limits, *executor_);
   const auto vocab = static_cast<size_t>(config_.vocab_size);
   if (num_drafts() > 0) {
-    for (auto& scratch : scratch_) scratch.resize(vocab);
+    for (auto* p : {&target_p_, &residual_p_}) p->resize(vocab);
     const auto requests = static_cast<size_t>(options_.max_num_seqs);
     mtp_requests_.reserve(requests);
     mtp_rows_.reserve(requests);
@@ -296,9 +296,8 @@ std::optional<int32_t> EngineImpl::choose_token(const engine::Request& r, const 
   const auto index = static_cast<size_t>(r.num_generated());
   if (index < r.options.forced.size()) return r.options.forced[index];
   if (r.options.temperature <= 0) return nn::greedy(row);
-  const nn::SamplingParams params{r.options.temperature, r.options.top_k, r.options.top_p};
   const double uniform = nn::uniform_of(options_.seed, r.options.sampling_stream, index);
-  return nn::sample(row, params, uniform, sample_ids_, sample_p_);
+  return nn::sample(row, r.sampling(), uniform, sample_ids_, sample_p_);
 }
 
 void EngineImpl::fail_request(engine::Request& r, std::string why, StepResult& result) {

@@ -80,6 +80,8 @@ class EngineImpl {
   // Pushes a pass, or replays what an earlier one with the same number of requests pushed. `variant` tells lists of one
   // kind of pass apart.
   void run_pass(cache::Pass pass, int32_t num_requests, int32_t variant, const std::function<void()>& push);
+  using PassKey = std::array<int32_t, 3>;  // pass, requests, variant
+  void record_pass(const PassKey& key, const std::function<void()>& push);
   bool repeats(cache::Pass pass) const;
   graph::CompiledStep compile_pass(const device::OpList& recorded, const std::string& name);
   void collect(StepResult& result);
@@ -95,7 +97,6 @@ class EngineImpl {
   void begin_mtp_rows();
   void choose_drafts(size_t draft, StepResult& result);
   void record_drafts(StepResult& result) const;
-  std::vector<double>& scratch_p(size_t which) { return scratch_[which]; }
   void record_rows(StepResult& result) const;
   std::optional<int32_t> choose_token(const engine::Request& request, const float* logits);
   // Positions that drafts may write behind the longest request.
@@ -136,13 +137,13 @@ class EngineImpl {
     device::OpList recorded;
     std::unique_ptr<graph::CompiledStep> compiled;  // ExecMode::kCompile
   };
-  std::map<std::array<int32_t, 3>, PassList> lists_;  // (pass, requests, variant)
+  std::map<PassKey, PassList> lists_;
   PassObserver observer_;
   device::OpList* capture_ = nullptr;
   const device::OpList* replay_ = nullptr;
   std::vector<int32_t> sample_ids_;
   std::vector<double> sample_p_;
-  std::array<std::vector<double>, 2> scratch_;  // [vocab]
+  std::vector<double> target_p_, residual_p_;  // [vocab], with drafts
 };
 
 }  // namespace tidepool

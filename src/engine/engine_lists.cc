@@ -24,22 +24,38 @@ void EngineImpl::run_pass(cache::Pass pass, int32_t num_requests, int32_t varian
     cache_->end_pass();
     return;
   }
-  const std::array<int32_t, 3> key{static_cast<int32_t>(pass), num_requests, variant};
+  const PassKey key{static_cast<int32_t>(pass), num_requests, variant};
   if (const auto known = lists_.find(key); known != lists_.end()) {
     executor_->replay(known->second.compiled ? known->second.compiled->list() : known->second.recorded);
     cache_->use(pass);
     cache_->end_replayed_pass();
     return;
   }
-  PassList& list = lists_[key];
-  executor_->begin_capture(list.recorded);
-  push();
-  cache_->end_pass();
-  executor_->end_capture();
-  if (options_.exec != ExecMode::kCompile) return;
-  executor_->synchronize_all();  // activations may lie elsewhere in the next step
-  list.compiled = std::make_unique<graph::CompiledStep>(
-      compile_pass(list.recorded, fmt::format("{}-{}{}", pass_name(pass), num_requests, variant > 0 ? "-last" : "")));
+  record_pass(key, push);
+}
+
+// The list is kept only when all has gone well: a pass that cannot be recorded or compiled fails each time it is asked
+// for, and never runs in another mode instead.
+void EngineImpl::record_pass(const PassKey& key, const std::function<void()>& push) {
+  const auto [kind, num_requests, variant] = key;
+  const auto pass = static_cast<cache::Pass>(kind);
+  PassList list;
+  {
+    struct Capture {
+      device::Executor& executor;
+      ~Capture() { executor.end_capture(); }
+    };
+    executor_->begin_capture(list.recorded);
+    const Capture capture{*executor_};
+    push();
+    cache_->end_pass();
+  }
+  if (options_.exec == ExecMode::kCompile) {
+    executor_->synchronize_all();  // activations may lie elsewhere in the next step
+    list.compiled = std::make_unique<graph::CompiledStep>(
+        compile_pass(list.recorded, fmt::format("{}-{}{}", pass_name(pass), num_requests, variant > 0 ? "-last" : "")));
+  }
+  lists_.emplace(key, std::move(list));
 }
 
 graph::CompiledStep EngineImpl::compile_pass(const device::OpList& recorded, const std::string& name) {

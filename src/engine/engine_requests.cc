@@ -62,9 +62,10 @@ void EngineImpl::end_cancelled(StepResult& result) {
 void EngineImpl::admit() {
   while (!waiting_.empty()) {
     auto& front = *waiting_.front();
-    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) cache_->settle();
-    if (cache_->fit(front.most_tokens() + num_draft_rows()).answer != cache::Fit::Answer::kNow) return;
-    front.cache_slot = cache_->open(front.most_tokens() + num_draft_rows());
+    const int64_t tokens = front.most_tokens() + num_draft_rows();
+    if (cache_->fit(tokens).answer != cache::Fit::Answer::kNow) cache_->settle();
+    if (cache_->fit(tokens).answer != cache::Fit::Answer::kNow) return;
+    front.cache_slot = cache_->open(tokens);
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }

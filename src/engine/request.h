@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "nn/sample.h"
 #include "tidepool/engine.h"
 
 namespace tidepool::engine {
@@ -23,6 +24,7 @@ struct Request {
   int32_t first_logit_row = -1;  // of this step; -1: none
   int32_t new_tokens = 0;        // of this step
 
+  nn::SamplingParams sampling() const { return {options.temperature, options.top_k, options.top_p}; }
   int32_t prompt_len() const { return static_cast<int32_t>(options.prompt.size()); }
   int32_t num_generated() const { return static_cast<int32_t>(tokens.size()) - prompt_len(); }
   bool in_prefill() const { return num_computed < prompt_len(); }
