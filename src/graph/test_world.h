@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/executor.h"
+#include "device/test_ops.h"
 #include "graph/build.h"
 #include "graph/compile.h"
 #include "graph/passes.h"
@@ -272,14 +273,7 @@ inline void replay(const device::OpList& list, World& world, int32_t times, uint
   executor.synchronize_all();
 }
 
-inline std::string sentence_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using device::testing::sentence_of;
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
