@@ -21,7 +21,7 @@ EngineImpl::Choice EngineImpl::verify_row(const engine::Request& r, const float*
   }
   const auto vocab = static_cast<size_t>(config_.vocab_size);
   auto& p = target_p_;
-  if (!engine::distribution({logits, vocab}, r.sampling(), sample_ids_, sample_p_, p)) return {};
+  if (!nn::probabilities({logits, vocab}, r.sampling(), sample_ids_, sample_p_, p)) return {};
   const auto uniform = [&](Draw draw) {
     return engine::uniform_of(options_.seed, r.options.sampling_stream, static_cast<int64_t>(index), draw);
   };
@@ -42,7 +42,7 @@ bool EngineImpl::choose_draft(engine::Request& r, const float* logits, size_t dr
     return token.has_value();
   }
   const std::span<double> q(r.draft_p.data() + draft * vocab, vocab);
-  if (!engine::distribution(row, r.sampling(), sample_ids_, sample_p_, q)) return false;
+  if (!nn::probabilities(row, r.sampling(), sample_ids_, sample_p_, q)) return false;
   const auto token_number = static_cast<int64_t>(r.num_generated()) + static_cast<int64_t>(draft);
   r.drafts.push_back(
       engine::draw(q, engine::uniform_of(options_.seed, r.options.sampling_stream, token_number, Draw::kDraft)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "nn/sample.h"
 
 namespace tidepool::engine {
 namespace {
@@ -17,11 +18,6 @@ bool positive_part(std::span<const double> p, std::span<const double> q, std::sp
 }
 
 }  // namespace
-
-bool distribution(std::span<const float> logits, const nn::SamplingParams& params, std::vector<int32_t>& scratch_ids,
-                  std::vector<double>& scratch_p, std::span<double> out) {
-  return nn::probabilities(logits, params, scratch_ids, scratch_p, out);
-}
 
 int32_t draw(std::span<const double> p, double uniform) {
   double sum = 0;

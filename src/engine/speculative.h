@@ -4,27 +4,17 @@
 // A step ran rows 0..n of a request: row 0 fed the newest token, row j the draft d_j. Row j's logits say what follows.
 //   Greedy: y_j = argmax of row j; drafts are accepted while d_{j+1} == y_j; the token behind the last accepted one is
 //   y_a: the text is that of plain greedy decoding.
-//   Sampling (Leviathan et al., arXiv 2211.17192): p = the distribution nn::sample draws from (temperature, top-k,
-//   top-p applied), q = the one the draft was drawn from. Draft d is accepted with probability min(1, p(d) / q(d));
-//   otherwise the token is drawn from the positive part of p - q, normalised. After the last accepted draft the token
-//   is drawn from p. Every token is then distributed as plain sampling would have it.
+//   Sampling (Leviathan et al., arXiv 2211.17192): p = nn::probabilities, what nn::sample draws from (temperature,
+//   top-k, top-p applied), q = the one the draft was drawn from. Draft d is accepted with probability min(1, p(d) /
+//   q(d)); otherwise the token is drawn from the positive part of p - q, normalised. After the last accepted draft the
+//   token is drawn from p. Every token is then distributed as plain sampling would have it.
 // Random numbers come from (seed, stream, token number, which draw): no state, and a batch never changes a draw.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
-
-#include "nn/sample.h"
 
 namespace tidepool::engine {
-
-// A dense distribution over the vocabulary, as nn::sample would draw from these logits; p sums to 1 but for rounding,
-// entries outside top-k / top-p are 0. False when the logits are not numbers. Computed in double. With temperature 0
-// all weight is on the greedy token. Allocation-free once the scratch has its capacity.
-bool distribution(std::span<const float> logits, const nn::SamplingParams& params, std::vector<int32_t>& scratch_ids,
-                  std::vector<double>& scratch_p, std::span<double> out);
 
 // Draws from a distribution by `uniform` in [0, 1), walking ids in ascending order; the last id with weight when the
 // sum falls short of uniform by rounding.

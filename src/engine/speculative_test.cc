@@ -9,6 +9,7 @@
 #include <set>
 
 #include "chi_square.h"
+#include "nn/sample.h"
 #include "tidepool/error.h"
 
 namespace tidepool::engine {
@@ -25,7 +26,7 @@ Distribution distribution_of(const std::vector<float>& logits, const nn::Samplin
   std::vector<int32_t> ids;
   std::vector<double> scratch;
   Distribution out(logits.size(), -1.0);
-  EXPECT_TRUE(distribution(logits, params, ids, scratch, out));
+  EXPECT_TRUE(nn::probabilities(logits, params, ids, scratch, out));
   return out;
 }
 
@@ -244,9 +245,9 @@ TEST(Distribution, is_refused_where_plain_sampling_is_empty_and_covers_a_large_v
   std::vector<int32_t> ids;
   std::vector<double> scratch;
   Distribution out(2);
-  EXPECT_FALSE(distribution(std::vector<float>{1, NAN}, {.temperature = 1}, ids, scratch, out));
-  EXPECT_FALSE(distribution(std::vector<float>{-kInf, -kInf}, {}, ids, scratch, out));
-  EXPECT_THROW(static_cast<void>(distribution(std::vector<float>{1, 2, 3}, {}, ids, scratch, out)), Error);
+  EXPECT_FALSE(nn::probabilities(std::vector<float>{1, NAN}, {.temperature = 1}, ids, scratch, out));
+  EXPECT_FALSE(nn::probabilities(std::vector<float>{-kInf, -kInf}, {}, ids, scratch, out));
+  EXPECT_THROW(static_cast<void>(nn::probabilities(std::vector<float>{1, 2, 3}, {}, ids, scratch, out)), Error);
 
   std::vector<float> logits(3000);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>((i * 7919) % 3000) * -1e-4f;
@@ -262,10 +263,10 @@ TEST(Distribution, allocates_nothing_once_its_scratch_has_grown) {
   std::vector<double> scratch;
   const std::vector<float> logits(500, 1.0f);
   Distribution out(500);
-  ASSERT_TRUE(distribution(logits, {.temperature = 1}, ids, scratch, out));
+  ASSERT_TRUE(nn::probabilities(logits, {.temperature = 1}, ids, scratch, out));
   const int32_t* ids_at = ids.data();
   const double* scratch_at = scratch.data();
-  ASSERT_TRUE(distribution(logits, {.temperature = 1, .top_p = 0.99}, ids, scratch, out));
+  ASSERT_TRUE(nn::probabilities(logits, {.temperature = 1, .top_p = 0.99}, ids, scratch, out));
   EXPECT_EQ(ids.data(), ids_at);
   EXPECT_EQ(scratch.data(), scratch_at);
 }
